@@ -1,4 +1,5 @@
-//! Calls, checked as a limiter and a gate decide them: with an id, and under the overrides of their limits.
+//! Checks calls in the form in which a limiter and a gate decide them: with an id, and under the overrides of their
+//! limits.
 
 use std::time::{SystemTime, UNIX_EPOCH};
 
@@ -9,8 +10,8 @@ use crate::overrides::Overrides;
 use crate::parts::Parts;
 use crate::plan::{Answer, Call, CheckedCall};
 
-/// The call, if it is right, over tables with so many parts, with an id if it needs one, and under the overrides, if
-/// there are any. It asks for the instant only then.
+/// The call, if it is valid, over tables with so many parts, with an id if it needs one, and under the overrides, if
+/// there are any. It asks for the instant only if there are overrides.
 pub(crate) fn checked(
     call: Call,
     parts: Parts,
@@ -39,16 +40,16 @@ pub(crate) fn overruled(
 #[expect(clippy::disallowed_methods, reason = "this machine's clock decides nothing here")]
 fn draw_id() -> u128 {
     let mut random = [0; 10];
-    // There is one on each system that tokio runs on, and the standard library's own hash maps panic without it.
+    // Each system that tokio runs on has a random generator, and the standard library's own hash maps panic without it.
     getrandom::fill(&mut random).expect("the system has a random generator");
     let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
     id_of(now.as_millis(), random)
 }
 
-/// 48 bits of milliseconds, then 80 random ones, much as in a UUID of version 7. So calls of about the same time lie
-/// together in their index, whose pages random names would read all over. With 5 000 calls in flight, one with
-/// `lapses_after` cost 1.86 of a plain one after 100 seconds instead of 1.57, and more with each dead row. A wrong
-/// clock costs no more than that.
+/// 48 bits of milliseconds, then 80 random bits, much as in a UUID of version 7. So calls of about the same time lie
+/// together in their index; random names would be spread over all of its pages. Say 5 000 calls are in flight for 100
+/// seconds. With random names a call with `lapses_after` then cost 1.86 times as much as a plain one, instead of 1.57
+/// times, and more with each dead row. A wrong clock costs no more than that.
 fn id_of(millis: u128, random: [u8; 10]) -> u128 {
     random.into_iter().fold(millis, |id, byte| id << 8 | u128::from(byte))
 }

@@ -68,7 +68,7 @@ pub enum Error {
         source: FitError,
     },
     /// The receipt came too late: its charge has lapsed, or stands for good, or a lease has ended. Or the receipt was
-    /// used; after the lapse nobody can tell the two apart. Nothing was changed.
+    /// used before; after the lapse the two cannot be told apart. Nothing was changed.
     #[error("the receipt of limit {limit:?} has lapsed, or was used before (debit what was spent after all)")]
     Lapsed {
         /// The limit's name.

@@ -9,10 +9,10 @@ use crate::store::{Found, Store, unwritten};
 /// One answer for each call of a plan, in their order.
 pub(crate) type Answers = Vec<Result<Answer, Error>>;
 
-/// A plan that is carried out.
+/// The execution of a plan.
 ///
-/// A look, where one may suffice, takes no lock. Then one statement locks the rows, in lock order, and inserts the
-/// missing ones, and another writes the changes.
+/// If a look may suffice, it comes first and takes no lock. Then one statement locks the rows, in lock order, and
+/// inserts the missing ones, and another writes the changes.
 pub(crate) struct Execution<'a> {
     store: Store<'a>,
     plan: &'a Plan,
@@ -25,11 +25,11 @@ pub(crate) struct Look {
     pub(crate) answers: Answers,
 }
 
-/// Some rows of a plan that may suffice, by a look at all of them.
+/// The rows of a plan that may suffice, chosen by a look at all of them.
 pub(crate) enum Chosen {
     /// The rows of the same calls, without alternatives behind those that are granted.
     Alternatives(Plan),
-    /// One row of each limit: what all rows held, and the places of those that held enough, the best first.
+    /// One row of each limit: the states of all rows, and the places of those that held enough, the best first.
     Shards(Vec<Option<State>>, Vec<Vec<usize>>),
 }
 
@@ -37,7 +37,7 @@ impl Look {
     /// Whether nothing is left to lock or to write: each call is refused, or repeats another.
     ///
     /// A fault that a look finds proves nothing. A look reads rows and then stored calls, so it may find a call that
-    /// has come meanwhile beside a row that is without its lease.
+    /// was made in between, and a row that does not list its lease yet.
     pub(crate) fn is_settled(&self) -> bool {
         let is_settled = |answer: &Answer| matches!(answer, Answer::Denied(_)) || answer.source() == Source::Repeated;
         self.answers.iter().all(|answer| answer.as_ref().is_ok_and(is_settled))
@@ -48,10 +48,11 @@ impl Look {
         self.answers.iter().any(Result::is_err)
     }
 
-    /// The rows that may suffice, where not all are needed.
+    /// The rows that may suffice, if not all are needed.
     ///
-    /// Were all rows of alternatives claimed at once, each call would insert and delete those that are missing behind
-    /// the one that is taken. And whoever claims them later, while it holds others, locks out of order.
+    /// If all rows of all alternatives were claimed at once, each call would insert and delete the missing rows of the
+    /// alternatives behind the one that is taken. And a call that claimed them later, while it holds other rows, would
+    /// lock out of order.
     pub(crate) fn choose(self, plan: &Plan) -> Option<Chosen> {
         if plan.has_alternatives() {
             let chosen = plan.up_to(&self.answers);
@@ -79,8 +80,8 @@ impl<'a> Execution<'a> {
         self.judge(seen).await
     }
 
-    /// Locks, decides all calls, and writes what changed. An error of one call leaves the others alone; an error of the
-    /// database is the error of all.
+    /// Locks, decides all calls, and writes the changes. An error of one call does not affect the others; an error of
+    /// the database is the error of all.
     pub(crate) async fn run(mut self) -> Result<Answers, Error> {
         let (plan, rows) = (self.plan, self.plan.rows());
         let look = match rows {
@@ -102,8 +103,8 @@ impl<'a> Execution<'a> {
         self.finish(found).await
     }
 
-    /// Locks and takes from the rows that a look chose. `None` where they do not do by now: the caller gives up the
-    /// rows that are locked then.
+    /// Locks and takes from the rows that a look chose. `None` if they no longer suffice: then the caller gives up the
+    /// locked rows.
     pub(crate) async fn run_chosen(self, chosen: Chosen) -> Result<Option<Answers>, Error> {
         match chosen {
             Chosen::Alternatives(chosen) => {
@@ -122,7 +123,7 @@ impl<'a> Execution<'a> {
         Ok(Look { seen, answers })
     }
 
-    /// Fails where rows are missing because they lie in another part, and no insert would tell.
+    /// Fails if rows are missing because they lie in another part, and no insert would find that out.
     async fn expect_rows(&mut self, found: &Found) -> Result<(), Error> {
         if self.plan.trusts_absence(&found.states) {
             self.store.expect_parts_if_distributed(self.plan.rows()[0].name()).await?;
@@ -130,7 +131,7 @@ impl<'a> Execution<'a> {
         Ok(())
     }
 
-    /// Takes from one row of each limit alone.
+    /// Takes from only one row of each limit.
     async fn take_from(
         mut self,
         mut states: Vec<Option<State>>,
@@ -155,8 +156,8 @@ impl<'a> Execution<'a> {
         Ok(Some(answers))
     }
 
-    /// Locks the first row that nobody else holds, where a row of one limit is wanted. Not while the best one is
-    /// missing: it would stay full, and waste its refill.
+    /// Locks the first row that no other transaction holds, if a row of one limit is wanted. It does not do so while
+    /// the best row is missing, which would stay full and waste its refill.
     async fn lock_free(
         &mut self,
         seen: &[Option<State>],
@@ -171,20 +172,19 @@ impl<'a> Execution<'a> {
         Ok(free.map(|(place, found)| (candidates[place], found)))
     }
 
-    /// Inserts or locks some of the rows; what is found for them in lock order.
+    /// Inserts or locks some of the rows. Returns their states, in lock order.
     async fn claim_some(&mut self, places: &[usize]) -> Result<Found, Error> {
         let rows: Vec<_> = sorted(places).into_iter().map(|place| self.plan.rows()[place].clone()).collect();
         self.claim(&rows).await
     }
 
     async fn claim(&mut self, rows: &[Row]) -> Result<Found, Error> {
-        // Outside of a transaction the inserted rows would be others' at once.
+        // Outside of a transaction other callers could use the inserted rows at once.
         self.store.expect_transaction(rows[0].name()).await?;
         self.store.claim(rows).await
     }
 
-    /// Decides over rows that are locked, and writes what changed. Rows that were inserted for a refusal are deleted
-    /// again.
+    /// Decides over locked rows, and writes the changes. Rows that were inserted for a refusal are deleted again.
     async fn finish(&mut self, found: Found) -> Result<Answers, Error> {
         self.expect_rows(&found).await?;
         let rows = self.plan.rows();
@@ -209,7 +209,7 @@ impl<'a> Execution<'a> {
             return self.store.save_calls(names, calls).await;
         }
         let Some(xid) = xid else {
-            // Nothing is locked: what was inserted is not there.
+            // Without a transaction nothing is locked, and the inserted rows are not there.
             let row = &rows[changes[0].row];
             self.store.expect_transaction(row.name()).await?;
             return Err(unwritten(row));
@@ -222,8 +222,8 @@ impl<'a> Execution<'a> {
     }
 }
 
-/// The row to wait for: the best one where it is missing, else the better of two random ones, so that not all wait for
-/// the same.
+/// The row to wait for: the best one if it is missing, else the better of two random ones, so that not all callers wait
+/// for the same row.
 fn draw(seen: &[Option<State>], candidates: &[usize]) -> usize {
     let any = || fastrand::usize(..candidates.len());
     if seen[candidates[0]].is_none() { candidates[0] } else { candidates[any().min(any())] }

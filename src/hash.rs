@@ -14,7 +14,7 @@ pub(crate) fn stable_hash(bytes: impl Iterator<Item = u8>) -> u64 {
 /// The phase of a spread grid, in `[0, period)`: the hash `tollgate-spread-1` of name and key, scaled to the period.
 ///
 /// `tollgate-spread-1` is [`stable_hash`] over the name, a byte 0xFF, which occurs in no UTF-8 text, and the key.
-/// Stored rows stand on these grids: another hash gets another name and is a choice, never an edit.
+/// Stored rows stand on these grids. So the hash is never edited: another hash gets another name, and is a new option.
 pub(crate) fn spread(name: &str, key: &Key, period: i64) -> i64 {
     let hash = stable_hash(name.bytes().chain([0xFF]).chain(key.as_str().bytes()));
     let scaled = (u128::from(hash) * u128::from(period.unsigned_abs())) >> 64;
@@ -30,7 +30,7 @@ mod tests {
 
     const HOUR: i64 = 3_600_000_000;
 
-    /// Computed once, outside this crate; a row on disk relies on each of them.
+    /// The values were computed once, outside of this crate; stored rows rely on them.
     #[test]
     fn the_hash_never_changes() {
         assert_eq!(spread("sign_up", &Key::GLOBAL, HOUR), 1_452_967_941);

@@ -1,5 +1,5 @@
-/// Writes the fields of a record, in their order. What is not set is left out where fields have names: a format without
-/// them would take the next one for it.
+/// Writes the fields of a record, in their order. Fields that are not set are left out in human-readable formats. A
+/// binary format has no field names, and would take the next field for a missing one.
 macro_rules! lean {
     ($record:ident { $($always:ident),* } and { $($field:ident),* }) => {
         impl serde::Serialize for $record {

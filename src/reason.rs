@@ -11,7 +11,7 @@ pub enum Reason {
     Short,
     /// The limit has the tokens, but they must [stay behind](crate::Request::leaving).
     HeldBack,
-    /// The tokens of a concurrency limit are held by others, or a thousand leases are.
+    /// Too few tokens of a concurrency limit are free, or its row lists a thousand leases.
     Leased,
     /// The tokens are there for callers of the same gate who have waited longer.
     OutOfTurn,

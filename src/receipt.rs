@@ -150,8 +150,7 @@ pub(crate) enum ChargeKind {
     Sliding,
     Lease,
     Wallet,
-    /// The row was not charged: an override had made the limit unlimited. Whatever the actual cost, it settles to
-    /// nothing.
+    /// The row was not charged: an override had made the limit unlimited. It settles to nothing, at any actual cost.
     Free,
 }
 

@@ -15,7 +15,7 @@ use crate::tokens::Tokens;
 /// and a row held a thousand at most. Limits with shards could have none, and a limit whose kind had changed read the
 /// holds of the other kind. With an id on one of several limits, each retry charged the others again.
 ///
-/// Such holds could undo a charge of a bucket as if it had never been made: the bucket then lost the refill that it
+/// Such holds could undo a charge of a bucket as if it had never been made. The bucket then lost the refill that it
 /// would have lost by being full in the meantime. An addition to the balance cannot do that. So calls in a burst may
 /// keep more than the bound, by the tokens that came back during the burst from calls made before it. A key gains
 /// nothing over its life, and windows stay exact. Exact buckets would need a chain of sums in each row: one for each

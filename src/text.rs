@@ -23,7 +23,7 @@ impl Text {
         }
     }
 
-    /// Whether it is the very same text, as are the names of most rows of a batch.
+    /// Whether it is the very same text in memory, as the names of most rows of a batch are.
     fn is(&self, other: &Self) -> bool {
         std::ptr::eq(self.as_str(), other.as_str())
     }

@@ -6,15 +6,15 @@ use ipnet::{IpNet, Ipv4Net, Ipv6Net};
 use crate::embedded::embedded_network;
 use crate::forwarded::{ForwardedField, node, single_value};
 
-/// Which proxies are trusted to report the client's address.
+/// The proxies that are trusted to report the client's address.
 ///
 /// Anybody can send `X-Forwarded-For`. A proxy **appends** its entry, so the field is read from the right, and only as
 /// far as the proxies are trusted. Entries that the client wrote itself stand further left and are never read. If a
 /// needed entry is missing or is not an address, the peer's own address counts.
 ///
-/// Only one header field is read: `X-Forwarded-For`, or `Forwarded` after [`forwarded`](Self::forwarded), or the one of
-/// [`single_address`](Self::single_address). A proxy that writes one of them passes a client's other ones on unchanged.
-/// A request that reaches the service around the proxies can claim anything, so block that way.
+/// Only one header field is read: `X-Forwarded-For`, or `Forwarded` after [`forwarded`](Self::forwarded), or the field
+/// of [`single_address`](Self::single_address). A proxy that writes one of them passes the client's other ones on
+/// unchanged. A request that reaches the service around the proxies can claim any address, so block that way.
 ///
 /// # Example
 ///
@@ -37,20 +37,20 @@ pub struct TrustedProxies {
 enum Trusted {
     Hops(u8),
     Networks(Vec<IpNet>),
-    /// Their field holds one address.
+    /// The proxies write a field with one address.
     SingleAddress(HeaderName, Vec<IpNet>),
 }
 
 impl TrustedProxies {
-    /// A chain of so many proxies, each of which appends an entry. The client is the entry at this position from the
-    /// right; with 0 it is the peer.
+    /// Trusts a chain of so many proxies, each of which appends an entry. The client is the entry at this position from
+    /// the right; with 0 it is the peer.
     #[must_use]
     pub const fn hops(proxies: u8) -> Self {
         Self { trusted: Trusted::Hops(proxies), field: ForwardedField::XForwardedFor }
     }
 
-    /// Proxies with addresses in these networks (`10.0.0.0/8`, `2001:db8::/32`, or a single address). The client is the
-    /// first address from the right that is outside; a peer outside is the client itself.
+    /// Trusts proxies with addresses in these networks (`10.0.0.0/8`, `2001:db8::/32`, or a single address). The client
+    /// is the first address from the right that is outside of them; a peer outside is the client itself.
     ///
     /// If all addresses are inside, the client is the last one that was read. If more than 32 are inside, the peer
     /// counts. List the proxies only: every machine inside can claim any client.
@@ -65,8 +65,8 @@ impl TrustedProxies {
         Ok(Self { trusted: Trusted::Networks(parsed(networks)?), field: ForwardedField::XForwardedFor })
     }
 
-    /// Proxies with addresses in these networks, which name the client in a field of one address: `CF-Connecting-IP`,
-    /// `True-Client-IP`, `X-Real-IP`, `Fly-Client-IP`.
+    /// Trusts proxies with addresses in these networks, which name the client in a field with one address:
+    /// `CF-Connecting-IP`, `True-Client-IP`, `X-Real-IP`, `Fly-Client-IP`.
     ///
     /// The field is read only if the peer is inside. It counts only if it occurs once and is an address; else the peer
     /// counts. The proxies must overwrite what a client sends in this field. Behind two proxies the peer is the inner
@@ -161,7 +161,7 @@ fn is_everybody(networks: &[IpNet]) -> bool {
     for network in IpNet::aggregate(&public) {
         match network {
             IpNet::V4(network) => ipv4 += 1 << (32 - network.prefix_len()),
-            // In pairs of addresses: the number of all of them would not fit.
+            // This counts pairs of addresses, because the number of all addresses would not fit.
             IpNet::V6(network) => ipv6 += 1 << (127 - network.prefix_len().min(127)),
         }
     }
@@ -175,7 +175,7 @@ fn unmapped(network: IpNet) -> IpNet {
     plain.and_then(|(length, address)| Ipv4Net::new(address, length).ok()).map_or(network, IpNet::V4)
 }
 
-/// Why a list of proxies is none.
+/// Why a list of proxies is not valid.
 #[derive(Clone, Debug, Eq, PartialEq, thiserror::Error)]
 #[non_exhaustive]
 pub enum CidrError {
@@ -193,9 +193,9 @@ pub enum CidrError {
     Everybody,
 }
 
-/// Bounds the work for a client whose own address is trusted. No real chain is so long.
+/// The bound of the work for a client whose own address is trusted. No real chain is so long.
 const MAX_PROXIES: usize = 32;
-/// Four networks of length 8: all content networks that publish their addresses have fewer together.
+/// Four networks of length 8. All content networks that publish their addresses have fewer addresses together.
 const MOST_IPV4: u64 = 4 << 24;
 /// One network of length 16. Whole continents have one of length 12.
 const MOST_IPV6: u128 = 1 << (127 - 16);

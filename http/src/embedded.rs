@@ -11,18 +11,18 @@ struct Form {
     is_inverted: bool,
 }
 
-/// The IPv4 address of the client that has this IPv6 address; none if that is an address of its own.
+/// The IPv4 address of the client that has this IPv6 address; `None` if the address does not stand for an IPv4 address.
 #[cfg(feature = "tower")]
 pub(crate) fn embedded(address: Ipv6Addr) -> Option<Ipv4Addr> {
     let form = FORMS.iter().find(|form| form.network.contains(&address))?;
     let found = form.embedded(address);
     let is_host = found.octets()[0] != 0;
-    // With a shorter prefix of the operator's, the IPv4 address lies further left, and zeros follow.
+    // If the operator uses a shorter prefix, the IPv4 address lies further left, and zeros follow.
     let is_last = !is_local_use(address) || found.octets()[1..] != [0; 3];
     (is_host && is_last).then_some(found)
 }
 
-/// Whether an address is of the prefix that operators of NAT64 divide as they like (RFC 8215).
+/// Whether an address has the prefix that operators of NAT64 divide as they like (RFC 8215).
 #[cfg(feature = "tower")]
 pub(crate) fn is_local_use(address: Ipv6Addr) -> bool {
     LOCAL_USE.contains(&address)
@@ -55,7 +55,7 @@ impl Form {
 
 const EVERY_IPV4: Ipv4Net = Ipv4Net::new_assert(Ipv4Addr::UNSPECIFIED, 0);
 const LOCAL_USE: Ipv6Net = Ipv6Net::new_assert(Ipv6Addr::new(0x64, 0xff9b, 1, 0, 0, 0, 0, 0), 48);
-/// Answers to an address of these go to the IPv4 address inside, so no client can choose it.
+/// Answers to an address of these forms go to the IPv4 address inside, so no client can choose it freely.
 const FORMS: [Form; 7] = [
     // NAT64 (RFC 6052, RFC 8215), by which a network without IPv4 is reached, too (RFC 7755).
     Form::new(Ipv6Addr::new(0x64, 0xff9b, 0, 0, 0, 0, 0, 0), 96, 96),

@@ -20,7 +20,7 @@ pub struct Facts<'d> {
 }
 
 impl<'d> Facts<'d> {
-    /// Adds another decision. Of several refusals the first counts.
+    /// Adds another decision. If there are several refusals, the first counts.
     pub fn and(mut self, other: impl Into<Self>) -> Self {
         let other = other.into();
         self.limits.extend(other.limits);
@@ -29,8 +29,8 @@ impl<'d> Facts<'d> {
         self
     }
 
-    /// Lists the policies of these limits first, even if no decision mentions them, as a refusal from memory mentions
-    /// only the limits that refused.
+    /// Lists the policies of these limits first, even if no decision mentions them. A refusal from memory mentions only
+    /// the limits that refused.
     pub fn announcing(mut self, limits: impl IntoIterator<Item = &'d Limit>) -> Self {
         self.limits.extend(limits);
         self
@@ -113,12 +113,12 @@ pub(crate) fn span(from: DateTime<Utc>, to: DateTime<Utc>) -> Duration {
     (to - from).to_std().unwrap_or_default()
 }
 
-/// Whole seconds, rounded up: a client that waits so long does not come too early.
+/// Whole seconds, rounded up, so that a client that waits so long does not come too early.
 pub(crate) fn up(span: Duration) -> u64 {
     span.as_secs().saturating_add(u64::from(span.subsec_nanos() > 0))
 }
 
-/// The seconds of `Retry-After`, at least 1; none where no wait helps.
+/// The seconds of `Retry-After`, at least 1; `None` if no wait helps.
 pub(crate) fn retry_after(denied: &Denied) -> Option<u64> {
     denied.retry_after().map(|wait| up(wait).max(1))
 }

@@ -32,9 +32,9 @@ pub struct Fields {
 
 /// Which header fields to write.
 ///
-/// In all formats "reset" is when there is **one more token**, not when all are back. A refusal gives the instant of
-/// `Retry-After`, and a full limit gives now. Of a [wallet](tollgate::Limit::wallet) the older formats tell only what
-/// remains.
+/// "Reset" means in all formats the instant at which there is **one more token**, not when all are back. For a refusal
+/// it is the instant of `Retry-After`, and for a full limit it is now. For a [wallet](tollgate::Limit::wallet) the
+/// older formats give only the remaining tokens.
 #[derive(Clone, Copy, Debug, Default, Eq, Hash, PartialEq)]
 #[non_exhaustive]
 pub enum Format {
@@ -76,11 +76,11 @@ impl Fields {
     }
 
     /// Lengthens every wait that a response names by up to so much, at random: `Retry-After`, `t`, and the reset of the
-    /// older formats. None by default; in whole seconds, rounded up.
+    /// older formats. There is none by default. It is in whole seconds, rounded up.
     ///
-    /// Many clients that are refused at once, as at the end of a window or while the database is away, then do not come
-    /// back at once. One response adds the same to all its waits, so they still agree, and none comes too early. The
-    /// instant in a [`Problem`](crate::Problem) stays exact.
+    /// If many clients are refused together, as at the end of a window or while the database is away, they then do not
+    /// come back together. One response adds the same to all its waits, so the waits still agree, and no client comes
+    /// too early. The instant in a [`Problem`](crate::Problem) stays exact.
     #[must_use]
     pub const fn jitter(mut self, most: Duration) -> Self {
         self.jitter = most;
@@ -109,7 +109,7 @@ impl Fields {
         }
     }
 
-    /// The fields alone.
+    /// The fields in a map of their own.
     #[must_use]
     pub fn of<'d>(self, facts: impl Into<Facts<'d>>) -> HeaderMap {
         let mut headers = HeaderMap::new();
@@ -128,7 +128,8 @@ impl Fields {
         }
         append(headers, RATE_LIMIT_POLICY, policies.finish());
 
-        // Clients obey `Retry-After`, so no `t` may be later. Of a date, which another layer wrote, nobody knows.
+        // Clients obey `Retry-After`, so no `t` may be later. If another layer wrote a date there, its wait is not
+        // known, and counts as 0.
         let most = headers.get(RETRY_AFTER).map_or(u64::MAX, |value| seconds(value).unwrap_or(0));
         let mut limits = ListSerializer::new();
         let nearest = facts.nearest().map(slice::from_ref).unwrap_or_default();
@@ -163,7 +164,7 @@ fn draft_7(facts: &Facts<'_>, headers: &mut HeaderMap) {
     append(headers, RATE_LIMIT_POLICY, nameless(facts.policies()));
 }
 
-/// Limit, remaining and reset in fields of their own, the reset in seconds since this instant.
+/// Writes limit, remaining and reset in fields of their own, the reset in seconds since this instant.
 fn three_fields(facts: &Facts<'_>, headers: &mut HeaderMap, names: [&'static str; 3], since: Option<DateTime<Utc>>) {
     for (name, value) in names.into_iter().zip(nearest(facts, since).into_iter().flatten()) {
         if let Some(value) = value {
@@ -172,9 +173,9 @@ fn three_fields(facts: &Facts<'_>, headers: &mut HeaderMap, names: [&'static str
     }
 }
 
-/// Limit, remaining and reset of the limit nearest to exhaustion, as the older formats report it. The reset is in
-/// seconds since this instant, or since the decision. A wallet has neither of the two: a limit of 0 means to others
-/// that there is none.
+/// Limit, remaining and reset of the limit nearest to exhaustion, for the older formats. The reset is in seconds since
+/// this instant, or since the decision. A wallet has neither limit nor reset: other programs would read a limit of 0 as
+/// no limit.
 fn nearest(facts: &Facts<'_>, since: Option<DateTime<Utc>>) -> Option<[Option<u64>; 3]> {
     let DatedStanding { standing, observed_at } = *facts.nearest()?;
     let reset_at = facts.denied.and_then(|denied| denied.retry_at).or(standing.more_at).unwrap_or(observed_at);

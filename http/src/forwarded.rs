@@ -27,7 +27,7 @@ impl ForwardedField {
     }
 }
 
-/// The value of a field that occurs once. With two, somebody else might look at the other one.
+/// The value of a field that occurs once. If it occurred twice, another program might read the other value.
 pub(crate) fn single_value<'h>(headers: &'h HeaderMap, name: &HeaderName) -> Option<&'h [u8]> {
     let mut values = headers.get_all(name).iter();
     let value = values.next()?;
@@ -57,8 +57,8 @@ pub(crate) fn node(entry: &[u8]) -> Option<IpAddr> {
 
 /// The parts between separators outside of quoted strings, the last one first.
 ///
-/// Read from the left, a quote that a client never closes would swallow what the proxies add after it. Read from the
-/// right, that quote comes last.
+/// If the text were read from the left, a quote that a client never closes would swallow the parts that the proxies add
+/// after it. From the right, that quote comes last.
 fn right_split(text: &[u8], separator: u8) -> impl Iterator<Item = &[u8]> {
     let mut rest = Some(text);
     iter::from_fn(move || {

@@ -1,5 +1,5 @@
-//! HTTP for [`tollgate`]: a layer that asks a gate before it serves a request, header fields and problem documents from
-//! decisions, and clients behind proxies.
+//! HTTP for [`tollgate`]: a layer that asks a gate before it serves a request, header fields and problem documents for
+//! decisions, and the addresses of clients behind proxies.
 //!
 //! ```
 //! # #[cfg(feature = "axum")]
@@ -32,12 +32,12 @@
 //! - The [`tower`] module has the layer, its rules and their keys, for axum, hyper, tonic and everything else that
 //!   speaks tower.
 //! - [`NotServed`] is the error of a handler: a refusal, or no decision. It has a status and a [`Problem`].
-//! - [`Fields`] writes header fields from [`Facts`], which decisions are.
-//! - [`TrustedProxies`] tells the client's address.
+//! - [`Fields`] writes header fields from [`Facts`], which are made from decisions.
+//! - [`TrustedProxies`] finds the client's address.
 //!
-//! A layer that goes by addresses needs the peer's: serve the router with
+//! A layer with keys from addresses needs the peer's address: serve the router with
 //! `into_make_service_with_connect_info::<SocketAddr>()`. tollgate's guide to HTTP says more, and its example `axum` is
-//! a whole service.
+//! a complete service.
 //!
 //! # Header fields
 //!
@@ -58,13 +58,13 @@
 //! | `pk` | the key, after [`Fields::partition_keys`] | |
 //!
 //! `q` per `w` is the limit's rate, and `r` is never above `q`, even if the capacity differs from the rate: ten a
-//! minute with a capacity of twenty reads `q=20;w=120`. All policies are listed, but only the limit that is nearest to
-//! exhaustion, or all limits after [`Fields::all`].
+//! minute with a capacity of twenty reads `q=20;w=120`. `RateLimit-Policy` lists all policies. `RateLimit` lists only
+//! the limit that is nearest to exhaustion, or all limits after [`Fields::all`].
 //!
 //! Every refusal has `Retry-After` in seconds, rounded up, at least 1. Instants and spans come from the database's
 //! clock alone, so a client that sleeps so long finds its tokens, unless another call takes them first. A `t` beyond
-//! `Retry-After` is left out, so that a client is never told two different waits. [`Fields::jitter`] spreads clients
-//! that would come back together. [`Format`] has the older fields.
+//! `Retry-After` is left out, so that a client never gets two different waits. [`Fields::jitter`] spreads clients that
+//! would come back together. [`Format`] has the older fields.
 //!
 //! Browsers show these fields to scripts of another origin only if CORS exposes them
 //! (`Access-Control-Expose-Headers: RateLimit, RateLimit-Policy, Retry-After, Date`, and the older ones by their
@@ -72,9 +72,10 @@
 //!
 //! # Features
 //!
-//! - *none*: header fields, problem documents, and clients behind proxies. No server and no driver is in the tree.
+//! - *none*: header fields, problem documents, and clients behind proxies. The dependencies include no server and no
+//!   driver.
 //! - **`tower`** (default): the [`tower`] module.
-//! - **`axum`**: the same, `IntoResponse` for [`NotServed`], and the peer's address as axum tells it.
+//! - **`axum`**: the same, `IntoResponse` for [`NotServed`], and the peer's address from axum.
 
 mod client;
 mod embedded;
@@ -93,7 +94,7 @@ pub use fields::{Fields, Format};
 pub use not_served::{NoKey, NotServed, RepeatedField};
 pub use problem::Problem;
 
-/// The examples of the guides that use this package compile.
+/// The examples of the guides that use this package are compiled here.
 #[cfg(all(doctest, feature = "axum"))]
 #[doc = include_str!("../../docs/http.md")]
 #[doc = include_str!("../../docs/plans.md")]

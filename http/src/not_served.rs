@@ -22,7 +22,7 @@ use crate::problem::{ABOUT_BLANK, Problem, TEMPORARY_REDUCED_CAPACITY};
 /// | [`NoKey`] | 500 | – |
 /// | [`RepeatedField`] | 400 | – |
 ///
-/// The body is a [`Problem`]. It does not contain what the database reported; log the error for that.
+/// The body is a [`Problem`]. It does not contain the database's message; log the error for that.
 ///
 /// With the feature `axum` this is a handler's error type: `?` turns [`Denied`] and [`Error`] into it.
 #[derive(Clone, Debug, thiserror::Error)]
@@ -37,7 +37,7 @@ pub enum NotServed {
     /// The request has no key.
     #[error(transparent)]
     NoKey(#[from] NoKey),
-    /// The request has no key, because a field of it occurs several times.
+    /// The request has no key, because one of its header fields occurs several times.
     #[error(transparent)]
     Repeated(#[from] RepeatedField),
 }
@@ -66,7 +66,7 @@ impl NotServed {
         }
     }
 
-    /// In how many seconds to try again; `None` if another try is of no use.
+    /// The seconds until another try; `None` if another try is of no use.
     #[must_use]
     pub fn retry_after(&self) -> Option<u64> {
         match self {
@@ -120,7 +120,7 @@ impl From<Denied> for NotServed {
 #[cfg(feature = "axum")]
 macro_rules! responses {
     ($($reason:ty),*) => {$(
-        /// The response of the [`NotServed`] that it becomes.
+        /// The response of the [`NotServed`] into which it converts.
         impl axum::response::IntoResponse for $reason {
             fn into_response(self) -> axum::response::Response {
                 NotServed::from(self).response::<axum::body::Body>(Fields::default())
@@ -136,7 +136,7 @@ responses!(NotServed, NoKey, RepeatedField);
 #[error("{0}")]
 pub struct NoKey(pub Cow<'static, str>);
 
-/// The client has sent a header field several times that tells who asks, and may occur once.
+/// The client has sent several times a header field that identifies it and may occur only once.
 #[derive(Clone, Debug, Eq, PartialEq, thiserror::Error)]
 #[error("the header field {0:?} occurs several times (send it once)")]
 pub struct RepeatedField(pub HeaderName);
@@ -173,7 +173,7 @@ fn failure(error: &Error) -> Problem {
 }
 
 const WRONGLY_ASKED: &str = "The server asks its limiter wrongly";
-/// A queue of thousands of calls is empty sooner.
+/// Even a queue of thousands of calls is empty sooner.
 const CROWDED_SECONDS: u64 = 1;
-/// A failover takes longer; a client that comes back during one hears the same again.
+/// A failover takes longer; a client that comes back during it gets the same answer again.
 const UNAVAILABLE_SECONDS: u64 = 5;

@@ -10,8 +10,8 @@ use crate::policy::printable;
 /// A problem document (RFC 9457), the body of a refusal: `application/problem+json`.
 ///
 /// A refusal by a limit has the draft's type `quota-exceeded`, and the names of the limits that refused, written as in
-/// `RateLimit-Policy`. Two members are our own. `reason` is that of the limit to wait for longest. `retry_at` is the
-/// exact instant by the database's clock, of which `Retry-After` has whole seconds. No member holds a key.
+/// `RateLimit-Policy`. Two members are our own. `reason` is the reason of the limit with the longest wait. `retry_at`
+/// is the exact instant by the database's clock, which `Retry-After` gives in whole seconds. No member holds a key.
 #[derive(Clone, Debug, Eq, PartialEq, Serialize)]
 #[non_exhaustive]
 pub struct Problem {
@@ -29,7 +29,7 @@ pub struct Problem {
     /// The names of the limits that refused.
     #[serde(rename = "violated-policies", skip_serializing_if = "Vec::is_empty")]
     pub violated_policies: Vec<String>,
-    /// Why the limit to wait for longest refused.
+    /// The reason of the limit with the longest wait.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub reason: Option<Reason>,
     /// When the same request would be granted.

@@ -10,34 +10,34 @@ use crate::tokens::Tokens;
 /// The question of a call to a limit for one key.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub struct Ask {
-    /// Tokens that are taken whole.
+    /// Tokens that are taken in full.
     cost: Tokens,
     part: Option<Part>,
     /// Tokens that must stay behind, if some must.
     leaving: Option<Tokens>,
     reserving: bool,
-    /// Whether one actual cost for all requests of the call is not that of this one.
+    /// Whether a settlement at one cost leaves this ask as it was charged.
     pub(crate) flat: bool,
     /// Whether it is tried out, and refuses nothing.
     pub(crate) shadow: bool,
     /// The name of its lease, if the limit grants any.
     pub(crate) lease: Option<Drawn>,
-    /// Where it stands in its call.
+    /// Its place in the call.
     pub(crate) place: Position,
 }
 
-/// Requests each of which takes as many tokens as there are.
+/// Requests that take a part: as many tokens as there are.
 ///
-/// Each limit would give what it has, less the tokens that must stay behind and those of plain requests. All requests
-/// get the least of these numbers, so nothing is charged that another limit did not let pass. Where some limit has less
-/// than the least part, all are decided at that: so a refusal and its instant are those of a plain call of that cost.
-/// Later alone never gives less.
+/// Each limit could give its balance, less the tokens that must stay behind and those of plain requests. All requests
+/// get the least of these numbers, so no limit is charged for tokens that another limit refused. If some limit has less
+/// than the least part, all are decided at the least part: so a refusal and its instant are those of a plain call of
+/// that cost. The passing of time alone never makes the part smaller.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 struct Part {
     requests: i64,
     most: Tokens,
     least: Tokens,
-    /// Which part of all that is there it takes at most: one in so many.
+    /// The largest share of the balance that it takes: one in so many.
     one_in: i64,
 }
 
@@ -49,7 +49,7 @@ impl Ask {
         Self { cost, part: None, leaving: None, reserving: false, flat: false, shadow: false, lease: None, place }
     }
 
-    /// Tokens to spend as soon as they are there, which may be later.
+    /// Tokens to spend as soon as they are there, perhaps later.
     #[must_use]
     pub const fn reserve(cost: Tokens) -> Self {
         Self { reserving: true, ..Self::consume(cost) }
@@ -61,17 +61,17 @@ impl Ask {
         Self { cost: Tokens::ZERO, part: Some(Part { requests: 1, most: self.cost, least, one_in: 1 }), ..self }
     }
 
-    /// Asks for calls to come: at most a sixteenth of what is there.
+    /// Asks for calls to come: at most a sixteenth of the balance.
     ///
-    /// So the key is not emptied for a caller that may never come, and what accidents let a span keep beyond its bound
-    /// is small.
+    /// So the key is not emptied for callers that may never come, and accidents can add only a little to the bound of a
+    /// span.
     pub(crate) fn ahead(self) -> Self {
         let Some(part) = self.part else { return self };
         let leaving = wide(part.least) * i128::from(AHEAD - 1);
         Self { part: Some(Part { one_in: AHEAD, ..part }), leaving: Some(cut(leaving)), ..self }
     }
 
-    /// Whether it is for calls to come.
+    /// Whether it asks for calls to come.
     pub(crate) fn is_ahead(self) -> bool {
         self.part.is_some_and(|part| part.one_in > 1)
     }
@@ -83,13 +83,13 @@ impl Ask {
         is_whole && self.leaving.is_none() && !self.reserving && !self.shadow
     }
 
-    /// Asks that so much stays behind: the least balance that it may leave, as a debt is for a
-    /// reservation. So it costs nothing, and its waits are exact. For a wallet it takes the place of the overdraft.
+    /// Asks that so much stays behind. This is the least balance that the ask may leave, just as a reservation may
+    /// leave a debt. So it costs no extra tokens, and its waits are exact. For a wallet it replaces the overdraft.
     pub(crate) fn leaving(self, leaving: Option<Tokens>) -> Self {
         Self { leaving, ..self }
     }
 
-    /// Marks it as flat, and as tried out.
+    /// Marks it as flat, or as tried out, or both.
     pub(crate) fn marked(self, flat: bool, shadow: bool) -> Self {
         Self { flat, shadow, ..self }
     }
@@ -99,17 +99,17 @@ impl Ask {
         Self { place, ..self }
     }
 
-    /// The ask of a limit that gives so much of a cost that is split.
+    /// The ask for the piece that a limit gives of a split cost.
     pub(crate) fn giving(self, cost: Tokens) -> Self {
         Self { cost, ..self }
     }
 
-    /// Whether its limit gives what it has of a cost, and others the rest.
+    /// Whether its cost is split: its limit gives as much as it has, and others give the rest.
     pub(crate) fn is_split(self) -> bool {
         self.place.split.is_some()
     }
 
-    /// Whether it gives what the one before it in a split has not given.
+    /// Whether its limit gives what the one before it in the split could not give.
     pub(crate) fn continues_split(self) -> bool {
         self.place.split.is_some_and(|place| place > 0)
     }
@@ -119,7 +119,8 @@ impl Ask {
         Self { lease: Some(lease), ..self }
     }
 
-    /// The balance that grants this: the cost, less the debt that it may make, or with what must stay behind.
+    /// The least balance that grants this: the cost less the debt that it may make, or plus the tokens that must stay
+    /// behind.
     pub(crate) fn needs(self, terms: &Terms) -> Tokens {
         cut(wide(self.cost()) + self.floor(terms))
     }
@@ -129,7 +130,7 @@ impl Ask {
         self.leaving.map_or_else(|| -i128::from(self.max_debt(terms)), wide)
     }
 
-    /// Why a balance refuses it, where it does.
+    /// The reason for which a balance refuses it.
     pub(super) fn refused_for(self, balance: i128, terms: &Terms) -> Reason {
         let left = balance - wide(self.cost());
         if (-i128::from(self.max_debt(terms))..self.floor(terms)).contains(&left) {
@@ -141,8 +142,8 @@ impl Ask {
         }
     }
 
-    /// How many tokens each request gets that takes a part, if one does: as many as there are, or the least where there
-    /// are fewer. Whole ones where only such are asked for.
+    /// The tokens that each request with a part gets, if there is one: as many as there are, or the least part if there
+    /// are fewer. If the cost and the least part are whole, so is the result.
     pub(super) fn part_of(self, balance: i128, terms: &Terms) -> Option<Tokens> {
         let Part { requests, most, least, one_in } = self.part?;
         let kept = if one_in == 1 { self.floor(terms) + wide(self.cost) } else { 0 };
@@ -152,34 +153,35 @@ impl Ask {
         Some(Tokens::from_micros(each - fraction).max(least))
     }
 
-    /// The ask where each request that takes a part gets so many.
+    /// The ask if each request with a part gets so many tokens.
     pub(crate) fn granting(self, each: Tokens) -> Self {
         let Some(Part { requests, .. }) = self.part else { return self };
         Self { cost: cut(wide(self.cost) + i128::from(requests) * wide(each)), part: None, ..self }
     }
 
-    /// So much, or where the cost is whole the whole tokens of it.
+    /// So many tokens, rounded down to whole ones if the cost is whole.
     pub(super) fn whole_of(self, tokens: i128) -> i128 {
         let one = wide(Tokens::ONE);
         if wide(self.cost) % one == 0 { tokens - tokens % one } else { tokens }
     }
 
-    /// The most that each request gets that takes a part, if one does.
+    /// The most that each request with a part gets, if there is one.
     pub(crate) fn most(self) -> Option<Tokens> {
         self.part.map(|part| part.most)
     }
 
-    /// The ask for what a row with this balance gives.
+    /// The ask for the tokens that a row with this balance gives.
     pub(crate) fn of_balance(self, balance: i128, terms: &Terms) -> Self {
         self.part_of(balance, terms).map_or(self, |each| self.granting(each))
     }
 
-    /// Whether it goes by all that a limit holds, and not by what one of its rows does; a shadow waits for no row.
+    /// Whether it goes by the balance of all rows of a limit, and not by that of a single row. A shadow does, because
+    /// it waits for no row.
     pub(crate) fn is_of_all_rows(self) -> bool {
         self.part.is_some() || self.leaving.is_some() || self.shadow || self.is_split()
     }
 
-    /// All that a repeat must ask as well. Rows keep a hash of it.
+    /// Everything in which a repeat must agree. Rows keep a hash of it.
     pub(crate) fn print(self) -> impl Iterator<Item = u8> {
         let part = self.part.map(|Part { requests, most, least, .. }| [requests, most.micros(), least.micros()]);
         let amounts = [self.cost.micros()].into_iter().chain(part.into_iter().flatten());
@@ -191,12 +193,12 @@ impl Ask {
         iter::once(marks).chain(amounts.flat_map(i64::to_le_bytes)).chain(place)
     }
 
-    /// How deep a debt it may make; without a bound, as deep as a row can hold.
+    /// The deepest debt that it may make; without a bound, the deepest that a row can hold.
     pub(super) fn max_debt(self, terms: &Terms) -> i64 {
         if self.owes(terms) { terms.max_reserved.min(i64::MAX - terms.top()) } else { 0 }
     }
 
-    /// Whether only what a row can hold bounds the debt that it may make.
+    /// Whether its debt is bounded only by what a row can hold.
     pub(super) fn is_unbounded(self, terms: &Terms) -> bool {
         self.leaving.is_none() && self.owes(terms) && terms.max_reserved == i64::MAX
     }
@@ -226,13 +228,13 @@ impl Ask {
         self.part.map_or(self.cost, |part| self.granting(part.least).cost)
     }
 
-    /// Whether another of its alternative is charged the same, however much is there. Parts are of one cost.
+    /// Whether another ask of its alternative is charged the same, whatever the balance. Parts have one cost.
     pub(crate) fn is_charged_as(self, other: Self) -> bool {
         let requests = |ask: Self| ask.part.map(|part| part.requests);
         (self.cost, requests(self)) == (other.cost, requests(other))
     }
 
-    /// The sum of two asks of one kind; `None` where the sum does not fit. Parts are of one cost.
+    /// The sum of two asks of one kind; `None` if the sum does not fit. Parts have one cost.
     pub(crate) fn checked_add(self, other: Self) -> Option<Self> {
         self.cost().checked_add(other.cost())?;
         let requests = self.part.map_or(0, |part| part.requests) + other.part.map_or(0, |part| part.requests);
@@ -242,6 +244,6 @@ impl Ask {
     }
 }
 
-/// In a model of four processes with demand above the rate, a sixteenth leaves 98 to 100 % of the grants that there are
-/// without; a half leaves 83 to 96 %.
+/// In a model of four processes with demand above the rate, a sixteenth keeps 98 to 100 % of the grants that are made
+/// without taking ahead. A half keeps 83 to 96 %.
 const AHEAD: i64 = 16;

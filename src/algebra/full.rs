@@ -1,16 +1,17 @@
-//! When a row is full: it then equals a missing one, for everybody.
+//! Computes when a row is full. A full row equals a missing one, for every reader.
 //!
 //! A write under one definition sets `full_at` to the instant at which the row is full by it. A faster definition may
-//! have used the row, and said that it is full before the writer's definition would have filled it. Then the write sets
-//! `min(own, max(full_at, ts) + span)`, where `span` is the time in which its definition brings back what it takes now.
-//! Four other rules fail, each by a short story:
+//! have used the row before, with a `full_at` before the instant at which the writer's definition would have filled the
+//! row. Then the write sets `min(own, max(full_at, ts) + span)`, where `span` is the time in which its definition
+//! brings back the tokens that it takes now. Four other rules fail, each by a short story:
 //!
 //! - *Nothing but refill forgives.* 9 000 used of 10 000 a month, then 1 000 a month: refused for nine months.
-//! - *At an edge the reader forgets a debt that it could not have made.* A key that changes between 10 000 a month and
-//!   100 a day gets 300 000 in the month.
+//! - *At an edge the reader forgets a debt that it could not have made.* If a key changes between 10 000 a month and
+//!   100 a day, it gets 300 000 in the month.
 //! - *`full_at` of the last writer alone.* One call of the small plan moves it from the month's end to eight months
 //!   later.
-//! - *The capacity is remembered beside what is left.* Large, small, large gives 9 000 more at each turn.
+//! - *The row stores the capacity beside the balance.* A key that goes from the large plan to the small one and back
+//!   gets 9 000 more each time.
 
 use super::state::{State, wide};
 use super::terms::{Flow, Terms, div_ceil};
@@ -34,11 +35,11 @@ impl Terms {
         if self.flow == Flow::Wallet { 0 } else { self.capacity }
     }
 
-    /// The row as it counts at `now`: as it was found, or a full one where it is missing or over.
+    /// The row that counts at `now`: the row that was found, or a full one if it is missing or over.
     pub(super) fn found(&self, row: Option<&State>, now: Timestamp) -> State {
         match row {
             Some(row) if !row.is_over(now) => row.clone(),
-            // Its grid goes on.
+            // The grid of the row goes on.
             Some(row) if self.flow == Flow::FirstUse => {
                 let (_, ts) = self.gained(row.ts, now);
                 State { ts, full_at: ts, ..self.full(now) }
@@ -47,18 +48,18 @@ impl Terms {
         }
     }
 
-    /// When `row` will be full, if nobody spends: from then on it equals a missing row. A wallet is so when it holds
-    /// nothing, and else never.
+    /// When `row` will be full, if nobody spends: from then on it equals a missing row. A wallet equals one when it
+    /// holds nothing, and otherwise never does.
     #[must_use]
     pub fn full_at(&self, row: &State) -> Timestamp {
         if row.list.is_wallet() { row.emptied_at() } else { self.first_instant(row, Tokens::from_micros(self.top())) }
     }
 
-    /// From when on a row that is written under these terms is as a missing one. `read` is the row as it was read, a
-    /// full one where there was none, and `taken` the tokens that the write takes of it.
+    /// The instant from which on a row that is written under these terms counts as a missing one. `read` is the row as
+    /// it was read, or a full one if there was none. `taken` are the tokens that the write takes from it.
     ///
-    /// Had a faster definition used the row, its use ends when that definition would have ended it. The tokens taken
-    /// now add the time in which these terms bring them back.
+    /// If a faster definition has used the row before, that use ends when that definition would have ended it. The
+    /// tokens taken now add the time in which these terms bring them back.
     pub(super) fn full_at_after(&self, read: &State, next: &State, taken: i128) -> Timestamp {
         match self.flow {
             Flow::Wallet => return next.emptied_at(),
@@ -75,9 +76,9 @@ impl Terms {
         }
     }
 
-    /// When refill alone has filled a row up. Months are not equal, and a caller that lags behind names the one before:
-    /// so the ends of named periods are not known, and later is right. A row that lacks the tokens of k periods is
-    /// forgotten `k/8` periods later than its own grid says, and two more where k > 1.
+    /// When refill alone has filled a row up. Months differ in length, and a caller that lags behind names the month
+    /// before. So the ends of named periods are not known, and a later instant is safe. A row that lacks the tokens of
+    /// k periods is forgotten `k/8` periods later than by its own grid, and two more if k > 1.
     fn filled_at(&self, row: &State) -> Timestamp {
         let filled_at = self.grown_at(row, 0);
         if !matches!(self.flow, Flow::Named { .. }) {
@@ -88,8 +89,8 @@ impl Terms {
         Timestamp::saturating(wide_at(filled_at) + more)
     }
 
-    /// In what time so much comes back, in microseconds: no less, where periods that are named may be longer, so twice
-    /// as much there.
+    /// The time in which so much comes back, in microseconds, or more. Named periods may be longer than this one, so
+    /// for them it is twice as much.
     fn span_of(&self, tokens: i128) -> i128 {
         let (rate, period) = (i128::from(self.rate), i128::from(self.period));
         match self.flow {

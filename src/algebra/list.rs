@@ -7,36 +7,36 @@ use crate::tokens::Tokens;
 pub struct Entry {
     /// When they come back.
     pub ends_at: Timestamp,
-    /// How many.
+    /// The number of tokens.
     pub amount: Tokens,
-    /// Names a lease; `None` for what nobody gives back by name.
+    /// The name of a lease; `None` for a grant of a window, which is not given back by name.
     pub(crate) lease: Option<Drawn>,
 }
 
-/// The part of a row besides its two numbers. It says which kind of limit wrote it, and another kind ignores it: if any
-/// list were trusted, a bucket and a window that take turns would grant 4 951 of 100.
+/// The part of a row besides its two numbers. It says which kind of limit wrote it, and another kind ignores it. If
+/// every kind trusted it, a bucket and a window that take turns on one row would grant 4 951 tokens instead of 100.
 #[derive(Clone, Debug, Default, Eq, Hash, PartialEq)]
 pub enum List {
     /// Nothing: a bucket or a fixed window.
     #[default]
     None,
-    /// The grants that a sliding window counts, by the instants at which they leave.
+    /// The grants that a sliding window counts, in the order in which they leave.
     Grants(Vec<Entry>),
-    /// The leases that a concurrency limit has granted, by their ends.
+    /// The leases that a concurrency limit has granted, in the order of their ends.
     Leases(Vec<Entry>),
-    /// Nothing, but its value is money: no other kind may read it.
+    /// Nothing; but the value of the row is money, which no other kind may read.
     Wallet,
 }
 
 impl List {
-    /// The most leases of a row, so that fractions of a token do not make it as long as they like.
+    /// The most leases of a row. It bounds the row's length even if leases hold fractions of a token.
     pub(super) const MAX_LEASES: usize = 1_000;
 
-    /// Of more grants than these, neighbours become one.
+    /// The most grants of a row. If there are more, neighbours are merged.
     pub(super) const MAX_GRANTS: usize = 64;
 
-    /// The grants that a sliding window counts, in its order. Grants that leave together become one. Where there are
-    /// too many, the instants are rounded up to a 63rd of the period: later is never too much.
+    /// The grants that a sliding window counts, in its order. Grants that leave together become one. If there are too
+    /// many, the instants are rounded up to a 63rd of the period; a later instant never grants too much.
     pub(super) fn grants(mut entries: Vec<Entry>, period: i64) -> Self {
         join_equals(&mut entries);
         if entries.len() > Self::MAX_GRANTS {
@@ -48,13 +48,13 @@ impl List {
         Self::Grants(entries)
     }
 
-    /// By how much less than this an instant is rounded up.
+    /// The step to which instants are rounded up.
     pub(super) fn merge_step(period: i64) -> i64 {
         let step = period.unsigned_abs().div_ceil(Self::MAX_GRANTS as u64 - 1);
         i64::try_from(step).expect("it is shorter than the period")
     }
 
-    /// Whether it is that of a wallet.
+    /// Whether it is the list of a wallet.
     #[must_use]
     pub fn is_wallet(&self) -> bool {
         *self == Self::Wallet
@@ -74,8 +74,9 @@ impl List {
         self.entries().last().map(|entry| entry.ends_at)
     }
 
-    /// As the column `list` has it, `None` for null: the mark of its kind, and for each entry the instant of its end in
-    /// microseconds since the Unix epoch, its micro-tokens, and of a lease the two halves of its name.
+    /// The value of the column `list`, `None` for null. It holds the mark of the kind and then the entries. For each
+    /// entry it has the instant of its end in microseconds since the Unix epoch, its micro-tokens, and for a lease the
+    /// two halves of its name.
     #[must_use]
     pub fn to_column(&self) -> Option<Vec<i64>> {
         let (mark, is_named) = match self {
@@ -111,7 +112,7 @@ impl List {
         }
     }
 
-    /// Reads the same as PostgreSQL has it as text, `{1,2,3}`.
+    /// Reads the same from PostgreSQL's text form, `{1,2,3}`.
     #[must_use]
     pub fn from_text(column: &str) -> Option<Self> {
         let numbers = column.strip_prefix('{')?.strip_suffix('}')?.split_terminator(',');
@@ -146,7 +147,7 @@ fn entry(ends_at: i64, amount: i64, lease: u128) -> Entry {
     Entry { ends_at: Timestamp::from_micros(ends_at), amount: Tokens::from_micros(amount), lease }
 }
 
-/// Entries in their order, each of some amount, with nothing behind them.
+/// The entries, if they are in order, no amount is negative, and no numbers follow them.
 fn sorted<const N: usize>(
     (entries, rest): (&[[i64; N]], &[i64]),
     read: impl Fn(&[i64; N]) -> Entry,

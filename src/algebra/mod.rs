@@ -1,28 +1,28 @@
 //! **Unstable**: any release may change this module. The algebra of limits: pure functions over integers, without IO
 //! and without a clock.
 //!
-//! A row is a [`State`]: what is used, since which instant and until when, and for some kinds a [`List`]: what comes
-//! back by itself. It counts from a full row and names no capacity. So a limit that is raised or lowered counts at
-//! once, and a missing row is full under every definition. [`Terms`] are the numbers of a limit for one key:
-//! [`Terms::refill`] brings a row to an instant, and [`Terms::balance`] says what it has left. A [`Pool`] is a limit's
-//! rows for one key: it decides what a call takes, and gives tokens back.
+//! A row is a [`State`]: how many tokens are used, since which instant and until when, and for some kinds a [`List`] of
+//! the tokens that come back by themselves. It counts from a full row and names no capacity. So a limit that is raised
+//! or lowered counts at once, and a missing row is full under every definition. [`Terms`] are the numbers of a limit
+//! for one key: [`Terms::refill`] brings a row to an instant, and [`Terms::balance`] returns its balance. A [`Pool`] is
+//! all rows of a limit for one key: it decides the tokens that a call takes, and gives tokens back.
 //!
 //! # When a row is forgotten
 //!
-//! From [`State::full_at`] on a row is as a missing one, for every reader. A write under one definition sets it to the
-//! instant at which the row is full by that definition. Where a faster definition had used the row, its use ends no
-//! later than it would have, and what is taken now adds the time that it takes to come back: so use under a large plan
-//! ends when that plan would have ended it, also if a smaller one goes on.
+//! From [`State::full_at`] on a row counts as a missing one, for every reader. A write under one definition sets it to
+//! the instant at which the row is full by that definition. If a faster definition has used the row before, that use
+//! ends no later than under the faster definition, and the tokens taken now add the time in which they come back. So
+//! use under a large plan ends when that plan would have ended it, even if the key has a smaller plan by then.
 //!
-//! The same functions run in the server, in a simulation and in a browser: with `--no-default-features` this crate has
-//! no driver, no runtime and no clock in its tree.
+//! The same functions run in the server, in a simulation and in a browser: with `--no-default-features` the
+//! dependencies of this crate include no driver, no runtime and no clock.
 //!
 //! # Rounding
 //!
 //! Amounts are integer micro-tokens and instants integer microseconds, with `i128` in between. Every division rounds
 //! against the caller: refill down, waiting up. A write loses less than one micro-token, and never gains one. A wait is
-//! computed from the row as it was read, not as it was refilled. So it is exact to the microsecond: at that instant the
-//! same call is granted, and one microsecond earlier it is refused.
+//! computed from the row as it was read, not from the refilled row. So it is exact to the microsecond: at that instant
+//! the same call is granted, and one microsecond earlier it is refused.
 //!
 //! # Source
 //!

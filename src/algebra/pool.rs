@@ -10,7 +10,8 @@ use crate::reason::Reason;
 use crate::timestamp::Timestamp;
 use crate::tokens::Tokens;
 
-/// A limit's rows for one key, asked as one at an instant. Most limits have one row; one with shards has several.
+/// All rows of a limit for one key, asked together at an instant. Most limits have one row; a limit with shards has
+/// several.
 ///
 /// Each of n rows has an equal share of rate, capacity and `max_reserved` ([`Terms::shard`]), and the balance is the
 /// sum of the rows. Time does not go back for any of them: the latest of their instants counts for all. A pool never
@@ -39,10 +40,10 @@ use crate::tokens::Tokens;
 /// ```
 #[derive(Clone, Copy, Debug)]
 pub struct Pool<'r> {
-    /// Of all rows together.
+    /// The terms of all rows together.
     terms: Terms,
     rows: &'r [Option<State>],
-    /// The clock.
+    /// The reading of the clock.
     clock: Timestamp,
     /// The latest of the clock and the rows' own instants.
     now: Timestamp,
@@ -64,7 +65,7 @@ pub enum Verdict {
     },
     /// Nothing is taken, and the rows stay as they are.
     Denied {
-        /// Why it refuses.
+        /// The reason of the refusal.
         reason: Reason,
         /// The balance.
         remaining: Tokens,
@@ -73,7 +74,7 @@ pub enum Verdict {
     },
 }
 
-/// A debt that no balance can hold, of about nine million million tokens. A smaller one in its place would forgive the
+/// A debt that no balance can hold, of about nine million million tokens. To store a smaller debt would forgive the
 /// rest.
 #[derive(Clone, Copy, Debug, Eq, PartialEq, thiserror::Error)]
 #[error("a debt this deep does not fit")]
@@ -115,7 +116,7 @@ impl<'r> Pool<'r> {
         self.shards().fold(Timestamp::MIN, |latest, shard| latest.max(shard.terms.full_at(&shard.read)))
     }
 
-    /// When the next whole token will be there, if nobody spends; `None` where the limit holds no more.
+    /// When the next whole token will be there, if nobody spends; `None` if the limit cannot hold one more.
     #[must_use]
     pub fn more_at(&self) -> Option<Timestamp> {
         let (balance, more) = (self.balance(), next_whole(self.balance()));
@@ -123,8 +124,8 @@ impl<'r> Pool<'r> {
         (more > balance && more.micros() <= self.terms.capacity).then(|| self.first_instant(more))
     }
 
-    /// The first instant at which the balance is `target`, computed from the rows as they were read. The target counts
-    /// as within capacity.
+    /// The first instant at which the balance is `target`, computed from the rows as they were read. The target is
+    /// taken to be within the capacity.
     #[must_use]
     pub fn first_instant(&self, target: Tokens) -> Timestamp {
         if let [_] = self.rows {
@@ -136,8 +137,8 @@ impl<'r> Pool<'r> {
     /// Asks the rows together.
     ///
     /// A cost of zero is granted where the balance is not negative, and changes nothing. The fullest rows give first,
-    /// so that few rows change. A reservation's debt is laid on the rows that repay it soonest. The cost must not be
-    /// negative. A lease is refused while the row lists a thousand.
+    /// so that few rows change. A reservation's debt goes to the rows that repay it soonest. The cost must not be
+    /// negative. A lease is refused while the row lists a thousand leases.
     ///
     /// # Errors
     ///
@@ -159,18 +160,18 @@ impl<'r> Pool<'r> {
         Ok(Verdict::Granted { portions, remaining: cut(left), ready_at: ready_at.max(self.now) })
     }
 
-    /// How many tokens each request gets that takes a part, if one does.
+    /// The tokens that each request with a part gets, if there is one.
     pub(crate) fn part(&self, ask: Ask) -> Option<Tokens> {
         ask.part_of(self.sum, &self.terms)
     }
 
-    /// The most that an ask of a cost that is split may take at an instant: no debt, and whole tokens of a whole cost.
+    /// The most that an ask of a split cost may take at an instant: no debt, and whole tokens if the cost is whole.
     pub(super) fn spare(&self, ask: Ask, at: Timestamp) -> i128 {
         let sum = if at <= self.now { self.sum } else { self.sum_at(at) };
         ask.whole_of((sum - ask.floor(&self.terms)).max(0))
     }
 
-    /// The clock as it was read.
+    /// The reading of the clock.
     pub(super) fn clock(&self) -> Timestamp {
         self.clock
     }
@@ -193,13 +194,13 @@ impl<'r> Pool<'r> {
         full.map_or(self.now, |leases| leases.entries()[0].ends_at)
     }
 
-    /// When the balance is no debt.
+    /// When the balance is no longer negative.
     fn repaid_at(&self) -> Timestamp {
         let is_paid = self.sum >= 0 || self.terms.flow == Flow::Wallet;
         if is_paid { self.now } else { self.first_instant(Tokens::ZERO) }
     }
 
-    /// Asks one of the rows alone, whatever the others hold. The balance that is left is that of all rows.
+    /// Asks only one of the rows, whatever the others hold. The balance in the answer is that of all rows.
     ///
     /// # Errors
     ///
@@ -234,12 +235,12 @@ impl<'r> Pool<'r> {
         portions
     }
 
-    /// Takes tokens, whatever is there: the fullest rows come down to one level, below zero if need be. On one level no
-    /// row stays full, and wastes its refill, while another is low.
+    /// Takes tokens, whatever the balance is: the fullest rows are lowered to one level, below zero if necessary. On
+    /// one level no row stays full, and wastes its refill, while another is low.
     ///
     /// # Errors
     ///
-    /// [`TooDeep`] where the debt would not fit.
+    /// [`TooDeep`] if the debt would not fit.
     pub fn debit(&self, amount: Tokens) -> Result<Vec<Portion>, TooDeep> {
         if amount == Tokens::ZERO {
             return Ok(Vec::new());
@@ -255,7 +256,7 @@ impl<'r> Pool<'r> {
             left += value;
             lowered += 1;
         }
-        // The rest does not always divide: the fullest rows keep a micro-token more.
+        // The rest does not always divide evenly: then the fullest rows keep a micro-token more.
         let (level, more) = (left.div_euclid(lowered), left.rem_euclid(lowered));
         if level < i128::from(i64::MIN) {
             return Err(TooDeep);
@@ -267,8 +268,9 @@ impl<'r> Pool<'r> {
         Ok(portions.filter(|portion| portion.taken != Tokens::ZERO).collect())
     }
 
-    /// Fills up each row that is there, by the clock: a row from the future comes back to the present. Its leases stay,
-    /// for those who have a receipt, and give nothing back. A wallet is emptied.
+    /// Fills up each row that is there, and sets it to the time of the clock: a row from the future comes back to the
+    /// present. Its leases stay listed, for the holders of their receipts, but give no tokens back. A wallet is
+    /// emptied.
     #[must_use]
     pub fn reset(&self) -> Vec<Portion> {
         let there = self.shards().filter(|shard| self.rows[shard.index].is_some());
@@ -287,7 +289,8 @@ impl<'r> Pool<'r> {
             .collect()
     }
 
-    /// Charges the rows so that the cost is ready as soon as possible. The rows hold it, or may owe it.
+    /// Charges the rows so that the cost is ready as soon as possible. The rows must hold the cost, or be allowed to
+    /// owe it.
     fn take(&self, ask: Ask, cost: i128) -> Vec<Portion> {
         let shards: Vec<_> = match self.rows {
             [_] => return self.shards().map(|shard| shard.charged(ask, cost)).collect(),
@@ -297,13 +300,14 @@ impl<'r> Pool<'r> {
         let ready_at = if room(self.now) >= cost {
             self.now
         } else {
-            // A row that bears all that it can of the cost is ready at some instant: the latest of these bounds the
-            // search.
+            // If a row bears as much of the cost as it can, it is ready at some instant. The latest of these instants
+            // bounds the search.
             let alone = |shard: &Shard| shard.portion(cost.min(shard.room(ask, Timestamp::MAX))).next;
             let latest = shards.iter().map(|shard| shard.terms.repaid_at(&alone(shard))).fold(self.now, Timestamp::max);
             first_true(self.now, latest, |at| room(at) >= cost)
         };
-        // All that is ready before that instant, and of what is ready at that very instant no more than is asked.
+        // Each row gives all tokens that are ready before that instant. Of the tokens that become ready at that very
+        // instant, the rows give only as many as are still missing.
         let before = Timestamp::from_micros(ready_at.micros() - 1);
         let floor = |shard: &Shard| if ready_at == self.now { 0 } else { shard.room(ask, before) };
         let mut charges: Vec<_> =
@@ -334,7 +338,7 @@ impl<'r> Pool<'r> {
     }
 }
 
-/// The first instant from `early` on at which `holds` is true, and stays true; `late` where it is not true before.
+/// The first instant from `early` on at which `holds` is true, and stays true; `late` if it is not true before.
 pub(super) fn first_true(early: Timestamp, late: Timestamp, holds: impl Fn(Timestamp) -> bool) -> Timestamp {
     let (mut early, mut late) = (early.micros(), late.micros());
     while early < late {
@@ -349,7 +353,7 @@ pub(super) fn first_true(early: Timestamp, late: Timestamp, holds: impl Fn(Times
     Timestamp::from_micros(early)
 }
 
-/// The least whole number of tokens above what is there.
+/// The least whole number of tokens above this amount.
 fn next_whole(tokens: Tokens) -> Tokens {
     let floor = tokens.max(Tokens::ZERO).micros() / Tokens::ONE.micros() * Tokens::ONE.micros();
     Tokens::from_micros(floor).checked_add(Tokens::ONE).unwrap_or(Tokens::MAX)

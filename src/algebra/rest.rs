@@ -6,19 +6,19 @@ use crate::tokens::Tokens;
 /// Tokens that were charged for calls to come, and were not spent.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub struct Rest {
-    /// How many.
+    /// The number of tokens.
     pub tokens: Tokens,
-    /// The row's own instant as the charge left it. For a row that stands in steps it lies before the charge.
+    /// The row's own instant after the charge. For a row with steps it lies before the instant of the charge.
     pub stood_at: Timestamp,
-    /// From when on nothing of it is given back.
+    /// The instant from which on no tokens are given back.
     pub until: Timestamp,
 }
 
 impl Rest {
-    /// The rest less the tokens that time has brought back: the row gained these in the place of the rest.
+    /// The rest less the tokens that time has brought back: the row has gained these in place of the rest.
     ///
-    /// All of it would bank that gain. Of one a second, one that was taken ahead at 0 and given back whole at 1 is
-    /// there again, beside the one that the row has gained: two are spent at once. In a model that was over the bound
+    /// To give back all of it would bank that gain. Say the rate is one a second. A token is taken ahead at 0 and given
+    /// back in full at 1, when the row has gained another: two can be spent at once. In a model this exceeded the bound
     /// in each of 300 stories.
     pub(crate) fn owed(&self, terms: &Terms, now: Timestamp) -> Tokens {
         if now >= self.until {

@@ -1,35 +1,35 @@
 //! Settles a charge on its row.
 //!
 //! It adds `cost − actual` to the row as it was read, at the row's own instant, without a refill and without a cut. The
-//! next reader refills and cuts, and that is the same: `min(0, min(0, v + g) + u) = min(0, v + u + g)`. So it needs no
-//! definition, and settlements commute. A definition of the past would refill at the rate of the past: 105 of 5 in a
-//! test. By the kind of the charge:
+//! next reader refills and cuts, with the same result: `min(0, min(0, v + g) + u) = min(0, v + u + g)`. So a settlement
+//! needs no definition, and settlements commute. The definition at the time of the charge would refill at its old rate:
+//! in a test that granted 105 tokens instead of 5. The rules depend on the kind of the charge:
 //!
-//! - **A bucket** takes back at any time until `full_at`, which stays as it was: a late settlement never gives too
-//!   much.
-//! - **A fixed window** takes back only where the row's instant is not after the charge's `until`, the instant of the
-//!   decision by the row. A row stands at the start of its step, so nothing was refilled since. This needs no period,
-//!   and is right whatever the clock does. For tokens that are booked ahead `until` is a microsecond before the debt is
-//!   repaid: they can be cancelled until then.
-//! - **A sliding window** takes back only out of entries from the charge's own on, up to a step of the rounding later,
-//!   and only while its own has not left. So the rest leaves no sooner than it should. Out of the soonest or the latest
-//!   entry, or after its own has left, a window grants twice.
+//! - **A bucket** takes tokens back at any time until `full_at`, which stays as it was: a late settlement never gives
+//!   too much.
+//! - **A fixed window** takes tokens back only if the row's instant is not after the charge's `until`, the row's own
+//!   instant of the decision. A row stands at the start of its step, so nothing was refilled since. This needs no
+//!   period, and is right whatever the clock does. For tokens that are booked ahead, `until` is a microsecond before
+//!   the debt is repaid: they can be cancelled until then.
+//! - **A sliding window** takes tokens back only out of the charge's own entry and entries up to a step of the rounding
+//!   later, and only while its own entry has not left. So the rest leaves no sooner than it should. If it took them out
+//!   of the soonest or the latest entry, or after its own entry has left, the window would grant tokens twice.
 //! - **A lease** ends by its name in its row.
-//! - **A wallet** takes back at any time, and a missing row is inserted, because it was empty. For the one lock order
-//!   the other missing rows of the call are inserted with it, and deleted again.
+//! - **A wallet** takes tokens back at any time, and a missing row is inserted, because it was empty. To keep the one
+//!   lock order, the other missing rows of the call are inserted with it, and deleted again.
 //! - **A missing row**, or one past `full_at`, of any other kind gets nothing: it is full. A row with the list of
 //!   another kind gets nothing either.
 //! - **Use beyond the charge** lowers the row as it was read. `full_at` moves by the time that the charge's rate needs
-//!   for the excess, but never beyond the instant at which that rate would have filled the whole row. Else each of many
-//!   settlements in a monthly window would add a month, and a lowered plan would wait for all of them. A sliding window
-//!   lists the excess from now on, and a list of another kind is dropped. A row that is missing, or past `full_at`, is
-//!   inserted as of now: just before that instant it would have borne as much, because the value is not cut.
+//!   for the excess, but never beyond the instant at which that rate would have filled the whole row. Otherwise each of
+//!   many settlements in a monthly window would add a month, and a lowered plan would wait for all of them. A sliding
+//!   window lists the excess from now on, and drops a list of another kind. A row that is missing, or past `full_at`,
+//!   is inserted as of now: just before that instant it would have borne as much, because the value is not cut.
 //!
-//! A value that does not fit into an `int8` is an error with a name, and nothing is written.
+//! A value that does not fit into an `int8` is an error of its own, and nothing is written.
 //!
-//! Four other rules fail: to go by the present step of the clock, which may go back; to give a bucket back only where
-//! nobody has written it since, which every other write defeats; to give back only what time has not brought back,
-//! which granted 39 992 of 62 448; and to settle by the receipt's own definition.
+//! Four other rules fail. One goes by the present step of the clock, which may go back. One gives a bucket back only if
+//! its row was not written since, which every other write defeats. One gives back only the tokens that time has not
+//! brought back, and granted 39 992 of 62 448. One settles by the receipt's own definition.
 
 use super::list::{Entry, List};
 use super::state::{State, cut, wide};
@@ -38,10 +38,10 @@ use crate::receipt::{Charge, ChargeKind};
 use crate::timestamp::Timestamp;
 use crate::tokens::Tokens;
 
-/// A row that was brought to what a charge has come to.
+/// A row after the settlement of a charge.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub(crate) struct Settled {
-    /// `None` where the row stays as it is.
+    /// `None` if the row stays as it is.
     pub(crate) next: Option<State>,
     /// The tokens that the charge counts from now on.
     pub(crate) kept: Tokens,
@@ -50,18 +50,18 @@ pub(crate) struct Settled {
 /// Why a charge cannot be settled.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(crate) enum Unsettled {
-    /// The row is money to one of the two, itself and the charge, and not to the other.
+    /// Either the row or the charge is money, and the other is not.
     MixedMoney,
     TooDeep,
     TooLarge,
 }
 
 impl Charge {
-    /// Brings the charge to its actual cost, on the row as it was read and under no definition: whoever reads the row
-    /// next refills and cuts it.
+    /// Brings the charge to its actual cost, on the row as it was read and under no definition. The next reader of the
+    /// row refills and cuts it.
     ///
-    /// A row that is missing, or as a missing one, gets nothing back: it is full. But that of a wallet is empty. Tokens
-    /// used beyond the charge count from the row's last write on, or where there is no such row from now on.
+    /// A row that is missing, or counts as missing, gets nothing back, because it is full; but a missing wallet is
+    /// empty. Tokens used beyond the charge count from the row's last write on, or from now on if there is no such row.
     pub(crate) fn settle(&self, row: Option<&State>, clock: Timestamp, actual: Tokens) -> Result<Settled, Unsettled> {
         let is_money = self.kind == ChargeKind::Wallet;
         let now = row.map_or(clock, |row| row.ts.max(clock));
@@ -82,7 +82,7 @@ impl Charge {
         Ok(Settled { next, kept: actual })
     }
 
-    /// A missing row, as the charge sees it.
+    /// The state that a missing row stands for, by the kind of the charge.
     fn none(&self, ts: Timestamp) -> State {
         let list = match self.kind {
             ChargeKind::Wallet => List::Wallet,
@@ -97,11 +97,12 @@ impl Charge {
         let mut next = row.clone();
         let back = match (self.kind, &mut next.list) {
             (ChargeKind::Bucket, List::None) => back,
-            // The row stands at the start of its step. So nothing was refilled since the charge.
+            // The row stands at the start of its step, so nothing was refilled since the charge.
             (ChargeKind::Window, List::None) if row.ts <= until => back,
             (ChargeKind::Sliding, List::Grants(entries)) if until > clock.max(row.ts) => {
-                // Its own entry, or the one that it has become a part of when instants were rounded up; what was listed
-                // since may lie before that. Of what leaves no sooner than the charge any may go, the soonest first.
+                // This is its own entry, or the one into which it was merged when instants were rounded up; entries
+                // that were listed since may lie before it. Tokens may go out of any entry that leaves no sooner than
+                // the charge, the soonest first.
                 let latest = until.after(List::merge_step(self.period));
                 let mut left = back;
                 for entry in entries.iter_mut().filter(|entry| (until..=latest).contains(&entry.ends_at)) {
@@ -137,7 +138,7 @@ impl Charge {
                     let periods = div_ceil(tokens, wide(self.refill).max(1));
                     cut(periods * i128::from(self.period)).micros()
                 };
-                // The excess adds its own time, but no row waits longer than the charge's rate needs for all of it.
+                // The excess adds its own time, but no row waits longer than the charge's rate needs to fill it up.
                 let (added, whole) = (span(more), next.ts.after(span((-wide(next.value)).max(0))));
                 let later = |full_at: Timestamp| full_at.after(added).min(full_at.max(whole));
                 next.full_at = next.says_full_at().map_or(next.full_at, later);
@@ -146,7 +147,7 @@ impl Charge {
         Ok(next)
     }
 
-    /// Ends its lease; `None` where the row does not list it, or where it has ended.
+    /// Ends its lease; `None` if the row does not list the lease, or if the lease has ended.
     pub(crate) fn release(&self, row: Option<&State>, clock: Timestamp) -> Option<Settled> {
         let (mut next, place) = self.listed(row?, clock)?;
         let List::Leases(leases) = &mut next.list else { return None };
@@ -154,7 +155,7 @@ impl Charge {
         Some(Settled { next: Some(next.ending_with_list()), kept: Tokens::ZERO })
     }
 
-    /// Lets its lease last until an instant, or for its period from now on; `None` as for a release.
+    /// Lets its lease last for its period from now on. Returns the row and the new end; `None` as for a release.
     pub(crate) fn renew(&self, row: Option<&State>, clock: Timestamp) -> Option<(State, Timestamp)> {
         let row = row?;
         let (mut next, place) = self.listed(row, clock)?;

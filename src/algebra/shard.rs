@@ -8,11 +8,11 @@ use crate::tokens::Tokens;
 /// The change of one row of a pool.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct Portion {
-    /// Which of the rows, from 0.
+    /// The number of the row, from 0.
     pub shard: usize,
-    /// The row from now on.
+    /// The row after the change.
     pub next: State,
-    /// The tokens that it gives; negative for those that it gets.
+    /// The tokens that the row gives; negative for tokens that it gets.
     pub taken: Tokens,
 }
 
@@ -20,9 +20,9 @@ pub struct Portion {
 pub(super) struct Shard {
     pub(super) index: usize,
     pub(super) terms: Terms,
-    /// As it was read; a full one where it was missing, or as a missing one.
+    /// The row as it was read; a full one if it was missing, or counts as missing.
     pub(super) read: State,
-    /// At the pool's instant.
+    /// The row at the pool's instant.
     pub(super) refilled: State,
 }
 
@@ -72,7 +72,8 @@ impl Shard {
         }
         let mut next = self.refilled.clone();
         if let List::Grants(entries) = &mut next.list {
-            // Of what leaves soonest: of whatever was not used, no more than this is free at any later instant.
+            // The entries that leave soonest shrink first: then no more tokens are free at any later instant than if
+            // the given tokens had never been used.
             let mut left = given;
             for entry in &mut *entries {
                 let free = left.min(wide(entry.amount));
@@ -85,8 +86,8 @@ impl Shard {
         self.becoming(next)
     }
 
-    /// The row with more or less in it, where another kind has used it and these terms count. A list would end
-    /// that use after a period of its own, though nothing was granted that fits beside it.
+    /// The row with more or fewer tokens, if another kind has used it and these terms count by a list. A list would end
+    /// the use of the other kind after a period of its own.
     fn changed_as_it_is(&self, by: i128) -> Option<Portion> {
         let full_at = self.read.says_full_at()?;
         if !self.terms.flow.counts() || self.read.list != List::None || self.refilled.value == Tokens::ZERO {
@@ -97,8 +98,8 @@ impl Shard {
         Some(Portion { shard: self.index, next: State { value, full_at, ..self.read.clone() }, taken: cut(-by) })
     }
 
-    /// The most that it can be charged and be out of debt at an instant, within its share of `max_reserved`. A debt
-    /// that is repaid after the end of time counts as ready then.
+    /// The most tokens that it can be charged so that it is out of debt at an instant, within its share of
+    /// `max_reserved`. A debt that is repaid after the end of time counts as ready at the end of time.
     pub(super) fn room(&self, ask: Ask, at: Timestamp) -> i128 {
         let left = self.left();
         let most = (left + i128::from(ask.max_debt(&self.terms))).max(0);

@@ -4,19 +4,19 @@ use super::{Ask, Terms, Timestamp};
 use crate::reason::Reason;
 use crate::tokens::Tokens;
 
-/// The piece that a limit gives of a cost that is split.
+/// The piece of a split cost that one limit gives.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Piece {
     pub(crate) cost: Tokens,
-    /// The tokens that all of them have left.
+    /// The tokens that remain in all of the limits together.
     pub(crate) remaining: Tokens,
 }
 
-/// Limits that do not have a cost together.
+/// The refusal of limits that together lack the cost.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Lacking {
     pub(crate) reason: Reason,
-    /// The tokens that they have.
+    /// The tokens that they have together.
     pub(crate) remaining: Tokens,
     /// The first instant at which they have the cost.
     pub(crate) retry_at: Timestamp,
@@ -27,8 +27,8 @@ pub(crate) fn most<'t>(asks: impl Iterator<Item = (Ask, &'t Terms)>) -> Tokens {
     cut(asks.map(|(ask, terms)| ask.whole_of((i128::from(terms.capacity) - ask.floor(terms)).max(0))).sum())
 }
 
-/// The pieces that some limits give of their one cost: each gives all that it has, until the cost is there. The sum
-/// only grows, so the instant at which it is there is found by halving.
+/// The pieces of one cost that several limits give: each gives all its tokens, until the cost is complete. The sum only
+/// grows with time, so the instant at which it reaches the cost is found by halving.
 pub(crate) fn split(pools: &[(Pool<'_>, Ask)]) -> Result<Vec<Piece>, Lacking> {
     let cost = pools.first().map_or(0, |(_, ask)| wide(ask.cost()));
     let has = |at| pools.iter().map(|(pool, ask)| pool.spare(*ask, at)).sum::<i128>();

@@ -3,22 +3,24 @@ use crate::call_name::Drawn;
 use crate::timestamp::Timestamp;
 use crate::tokens::Tokens;
 
-/// A row: how much of a full one is used, since which instant and until when, and for some kinds of limits a list.
+/// A row: how many tokens of a full row are used, since which instant and until when, and for some kinds of limits a
+/// list.
 #[derive(Clone, Debug, Eq, Hash, PartialEq)]
 pub struct State {
-    /// Counted from a full row: 0 is a full one, -3 one of which three tokens are used. Of a wallet its money. It is
-    /// above 0 where more came back than was missing, until the next write, and reads as 0.
+    /// The tokens, counted from a full row: 0 is a full row, and -3 a row of which three tokens are used. For a wallet,
+    /// its money. If more came back than was missing, the value is above 0 until the next write, and reads as 0.
     pub value: Tokens,
-    /// When the row was that: the last write of a continuous refill, the last grid step of a stepped one.
+    /// The instant of the value: the last write for a continuous refill, the last grid step for a stepped one.
     pub ts: Timestamp,
-    /// From when on the row is as a missing one, for everybody. An instant before [`ts`](Self::ts) says nothing.
+    /// The instant from which on the row counts as a missing one, for every reader. An instant before [`ts`](Self::ts)
+    /// has no meaning.
     pub full_at: Timestamp,
     /// The tokens that come back by themselves, or the mark of money.
     pub list: List,
 }
 
 impl State {
-    /// A row without a list that says nothing of when it is full: its reader's terms alone refill it.
+    /// A row without a list and without an instant at which it is full: only its reader's terms refill it.
     #[must_use]
     pub const fn new(value: Tokens, ts: Timestamp) -> Self {
         Self { value, ts, full_at: Timestamp::MIN, list: List::None }
@@ -30,18 +32,18 @@ impl State {
         Self { full_at, ..self }
     }
 
-    /// Whether it is as a missing row, by whatever definition. A row that is full at the end of time never is.
+    /// Whether it counts as a missing row, under every definition. A row that is full at the end of time never does.
     #[must_use]
     pub fn is_over(&self, now: Timestamp) -> bool {
         self.says_full_at().is_some_and(|full_at| full_at <= now.max(self.ts) && full_at < Timestamp::MAX)
     }
 
-    /// From when on it is as a missing row, if it says so.
+    /// The instant from which on it counts as a missing row, if it has one.
     pub(super) fn says_full_at(&self) -> Option<Timestamp> {
         Some(self.full_at).filter(|full_at| *full_at >= self.ts)
     }
 
-    /// Whether it is money, and was to be capacity, or the reverse.
+    /// Whether it is money and a wallet was not expected, or the reverse.
     pub(super) fn mixes_money(&self, is_wallet: bool) -> bool {
         self.list.is_wallet() != is_wallet
     }
@@ -51,12 +53,12 @@ impl State {
         self.list.end().map_or(self.ts, |end| end.max(self.ts))
     }
 
-    /// When a wallet is as a missing one: when it holds nothing.
+    /// When a wallet counts as a missing one: when it holds nothing.
     pub(super) fn emptied_at(&self) -> Timestamp {
         if self.value == Tokens::ZERO { self.ts } else { Timestamp::MAX }
     }
 
-    /// Sets it full when its list ends.
+    /// Sets the instant at which it is full to the end of its list.
     pub(super) fn ending_with_list(self) -> Self {
         Self { full_at: self.ended_at(), ..self }
     }

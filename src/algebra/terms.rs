@@ -9,7 +9,7 @@ use crate::receipt::ChargeKind;
 use crate::timestamp::Timestamp;
 use crate::tokens::Tokens;
 
-/// The numbers of a limit for one key: rate, period, capacity, and where its steps lie.
+/// The numbers of a limit for one key: rate, period, capacity, and the place of its steps.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub struct Terms {
     pub(crate) rate: i64,
@@ -35,19 +35,18 @@ pub(crate) enum Flow {
         is_window: bool,
     },
     /// A grant comes back a period after the end of its tick, in microseconds. The balance is the capacity less the
-    /// tokens that are held.
+    /// held tokens.
     Sliding {
         tick: i64,
     },
-    /// A grant comes back when it is released, or after a period. The balance is the capacity less the tokens that are
-    /// held.
+    /// A grant comes back when it is released, or after a period. The balance is the capacity less the held tokens.
     Leased,
     /// Nothing comes back by itself.
     Wallet,
 }
 
 impl Flow {
-    /// How a row of it takes a charge back.
+    /// How a row with this flow takes a charge back.
     pub(crate) fn charges(self) -> ChargeKind {
         match self {
             Self::Continuous | Self::FirstUse | Self::Named { is_window: false, .. } => ChargeKind::Bucket,
@@ -58,7 +57,7 @@ impl Flow {
         }
     }
 
-    /// Whether the balance is the capacity less what is held: no refill brings anything.
+    /// Whether the balance is the capacity less the held tokens, so that no refill brings tokens.
     pub(crate) fn counts(self) -> bool {
         matches!(self, Self::Sliding { .. } | Self::Leased)
     }
@@ -82,7 +81,7 @@ impl Terms {
         };
         let most = if flow == Flow::Wallet { Tokens::MAX } else { limit.most() };
         let [rate, capacity, max_reserved] = [limit.rate, most, limit.max_reserved].map(Tokens::micros);
-        // A wallet has no period, and some statement divides by it.
+        // A wallet has no period, but some statement divides by the period.
         Self { rate, period: period.max(1), capacity, max_reserved, flow }
     }
 
@@ -93,13 +92,13 @@ impl Terms {
         Self { flow, period: end.micros() - start.micros(), ..self }
     }
 
-    /// The terms of one of `shards` rows that share the limit: an equal share of rate, capacity and `max_reserved`.
-    /// Where a number does not divide, the first rows get one micro-token more, so the shares sum to the whole. All
+    /// The terms of one of `shards` rows that share the limit: an equal share of rate, capacity and `max_reserved`. If
+    /// a number does not divide evenly, the first rows get one micro-token more, so the shares sum to the whole. All
     /// rows share one phase. An unbounded limit stays unbounded in every row.
     ///
     /// # Panics
     ///
-    /// For no shards, and for more than an `i64` counts.
+    /// For no shards, and for more than fit into an `i64`.
     #[must_use]
     pub fn shard(&self, index: usize, shards: usize) -> Self {
         if shards == 1 {
@@ -132,7 +131,7 @@ impl Terms {
         cut(i128::from(self.top()) + value)
     }
 
-    /// How many tokens there is room for above a value.
+    /// The number of tokens that fit above a value.
     pub(super) fn room_above(&self, value: Tokens) -> i128 {
         if self.flow == Flow::Wallet { i128::from(i64::MAX) - wide(value) } else { -wide(value) }
     }
@@ -147,12 +146,12 @@ impl Terms {
         }
     }
 
-    /// Whether a row is money to one of the two, itself and these terms, and not to the other.
+    /// Whether either the row or these terms are money, and the other is not.
     pub(crate) fn mixes_money(&self, row: &State) -> bool {
         row.mixes_money(self.flow == Flow::Wallet)
     }
 
-    /// The row at `now`. Where `now` lies before the row's own instant, time stands still.
+    /// The row at `now`. If `now` lies before the row's own instant, time stands still.
     #[must_use]
     pub fn refill(&self, row: &State, now: Timestamp) -> State {
         let now = now.max(row.ts);
@@ -169,11 +168,12 @@ impl Terms {
         State { value: cut(value), ts, full_at: row.full_at, list: self.no_list() }
     }
 
-    /// The row of a limit that counts, at an instant.
+    /// The row at an instant, of a limit that counts its grants.
     fn recounted(&self, row: &State, now: Timestamp) -> State {
-        // No entry is of a grant after the row's instant. So none counts for longer than a period from there, whatever
-        // definition wrote it. Tokens that another kind of limit used count until the row is full: by a period of these
-        // terms, a bucket of 10 000 a month that takes turns with 100 a minute would be full every minute.
+        // No entry is of a grant after the row's instant. So no entry counts for longer than a period from there,
+        // whatever definition wrote it. Tokens that another kind of limit used count until the row is full. If they
+        // counted for a period of these terms, a bucket of 10 000 a month that takes turns with a limit of 100 a minute
+        // would be full every minute.
         let last = self.leaves_at(row.ts);
         let mut entries = match (&row.list, self.flow) {
             (List::Grants(entries), Flow::Sliding { .. }) | (List::Leases(entries), Flow::Leased) => {
@@ -193,7 +193,7 @@ impl Terms {
         self.counted(entries, now)
     }
 
-    /// The row of a limit that counts, with these entries.
+    /// The row with these entries, of a limit that counts its grants.
     pub(super) fn counted(&self, mut entries: Vec<Entry>, ts: Timestamp) -> State {
         let list = if self.flow == Flow::Leased {
             entries.sort_by_key(|entry| entry.ends_at);
@@ -205,23 +205,23 @@ impl Terms {
         State { list, ..State::new(cut(-sum), ts) }.ending_with_list()
     }
 
-    /// Until when a row that stands in steps gives a charge of an instant back: as long as nothing was refilled since,
-    /// and tokens that are booked ahead until they are ready.
+    /// Until when a row with steps takes a charge of an instant back: as long as nothing was refilled since, and for
+    /// tokens that are booked ahead, until they are ready.
     pub(crate) fn same_step_until(&self, charged: &State, now: Timestamp) -> Timestamp {
         let owes = self.left_of(wide(charged.value)).is_negative();
         if owes { self.repaid_at(charged).after(-1).max(now) } else { now }
     }
 
-    /// When what is granted at an instant leaves the window, or what nobody renews ends.
+    /// When a grant of an instant leaves the window, or when a lease of it ends if it is not renewed.
     pub(crate) fn leaves_at(&self, granted_at: Timestamp) -> Timestamp {
         let tick = if let Flow::Sliding { tick } = self.flow { tick } else { 1 };
         let end = i128::from(Timestamp::from_micros(granted_at.micros() + 1).round_up(tick).micros()) - 1;
         Timestamp::saturating(end + i128::from(self.period))
     }
 
-    /// The tokens that come back by refill from one instant to a later one, and the instant at which a row stands then.
+    /// The tokens that a refill brings from one instant to a later one, and the instant that the row then stands at.
     pub(super) fn gained(&self, ts: Timestamp, now: Timestamp) -> (i128, Timestamp) {
-        // A call often asks a row again at the instant at which it was just written, and a division takes its time.
+        // A call often asks a row again at the instant at which it was just written. This saves a slow division.
         if now == ts {
             return (0, ts);
         }
@@ -248,7 +248,8 @@ impl Terms {
         }
     }
 
-    /// The first instant at which `row` has `target` left, if nobody spends. The target counts as within capacity.
+    /// The first instant at which `row` has a balance of `target`, if nobody spends. The target is taken to be within
+    /// the capacity.
     #[must_use]
     pub fn first_instant(&self, row: &State, target: Tokens) -> Timestamp {
         let value = wide(target) - i128::from(self.top());
@@ -262,7 +263,7 @@ impl Terms {
             return self.refilled_at(value - wide(row.value), row.ts);
         }
         let row = self.recounted(row, row.ts);
-        // The value is cut where a list that a hand wrote has more than an amount holds.
+        // The value is cut if a list that was written by hand has more tokens than an amount holds.
         let held: i128 = row.list.entries().iter().map(|entry| wide(entry.amount)).sum();
         let mut missing = value + held;
         if missing <= 0 {
@@ -275,7 +276,7 @@ impl Terms {
         last.map_or(Timestamp::MAX, |entry| entry.ends_at)
     }
 
-    /// The first instant at which `row` is out of debt. A wallet's is spent at once.
+    /// The first instant at which `row` is out of debt. A wallet's tokens may be spent at once, even in debt.
     pub(super) fn repaid_at(&self, row: &State) -> Timestamp {
         if self.flow == Flow::Wallet { row.ts } else { self.first_instant(row, Tokens::ZERO) }
     }
@@ -298,13 +299,14 @@ impl Terms {
         }
     }
 
-    /// How many steps the start of a named period brings a row: those of the periods since it was written, to the
-    /// nearest, as perhaps not all were of this length. Less those that it has of this period already.
+    /// The number of steps that the start of a named period brings a row. It is the number of periods since the row was
+    /// written, rounded to the nearest, because earlier periods may have had another length. Steps of this period that
+    /// the row already has are subtracted.
     ///
-    /// To the nearest, and at least one, is never too low, and one step too high in 3.5 % of the stories of a model,
-    /// with debts of many months. One step alone refuses a deep debt for ever: a refusal writes nothing, and the next
-    /// month begins again from the same row (64 744 of 100 000 stories were stuck after 13 months). A grid that reaches
-    /// back from `start` brought a step too many in 77 533.
+    /// This rule (to the nearest, and at least one) is never too low. It is one step too high in 3.5 % of the stories
+    /// of a model, with debts of many months. A rule of one step only would refuse a deep debt forever: a refusal
+    /// writes nothing, so the next month begins again from the same row. With it, 64 744 of 100 000 stories were stuck
+    /// after 13 months. A grid that reaches back from `start` brought a step too many in 77 533 stories.
     fn steps_at_start(&self, start: i64, ts: Timestamp) -> i128 {
         let (period, before) = (i128::from(self.period), i128::from(start) - i128::from(ts.micros()));
         if before > 0 { ((before + period / 2) / period).max(1) } else { before / period }
@@ -320,12 +322,13 @@ impl Terms {
     }
 }
 
-/// The span of a limit.
+/// A span of a limit in microseconds.
 fn in_micros(span: Duration) -> i64 {
     micros(span).expect("a limit's spans are whole microseconds, of a thousand years at most")
 }
 
-/// Both are positive, and so small that nothing overflows: at most 2^64 micro-tokens times 3.2·10^16 microseconds.
+/// The quotient, rounded up. Both numbers are positive, and so small that nothing overflows: at most 2^64 micro-tokens
+/// times 3.2·10^16 microseconds.
 pub(super) fn div_ceil(amount: i128, by: i128) -> i128 {
     (amount + by - 1) / by
 }

@@ -97,10 +97,10 @@ impl GateBuilder {
     /// [`Source::Memory`](crate::Source::Memory). Off by default.
     ///
     /// A refusal lapses at the instant at which the row would grant the cost. A smaller cost is refused from memory
-    /// only if the remembered row must refuse it, too; else the gate asks the database. If this gate credits, resets,
-    /// settles, cancels or lapses a call of the row, it forgets the row. It sees changes by other processes after
-    /// `staleness` at the latest, so choose a short span, such as a second. The refusal of a call with several limits
-    /// names only the remembered limits.
+    /// only if the remembered row must refuse it, too; else the gate asks the database. When this gate carries out a
+    /// credit, a reset, a settlement, a cancellation or a lapse, it forgets the rows concerned. It sees those of other
+    /// processes after `staleness` at the latest, so choose a short span, such as a second. The refusal of a call with
+    /// several limits names only the remembered limits.
     pub fn remember_refusals(mut self, staleness: Duration) -> Self {
         self.staleness = Some(staleness);
         self
@@ -166,8 +166,8 @@ impl GateBuilder {
         self
     }
 
-    /// Goes by overrides, as [`Limiter::overrides`](crate::Limiter::overrides) does. A gate also denies these calls
-    /// while the database is away, whatever the failure policy.
+    /// Goes by overrides, as [`Limiter::overrides`](crate::Limiter::overrides) does. If an override denies a call, a
+    /// gate denies it even while the database is away, whatever the failure policy.
     pub fn overrides(mut self, overrides: &Overrides) -> Self {
         self.overrides = Some(overrides.clone());
         self
@@ -210,8 +210,8 @@ impl GateBuilder {
     /// [`OnFailure::Closed`] a fraction of a second may be the better timeout.
     ///
     /// The pool asks an idle connection whether it is alive before it hands it out. If there is no answer within a
-    /// second, or within a quarter of this time, and a connection beside the pool works, then the gate closes the idle
-    /// connections, and the pool opens another.
+    /// second, or within a quarter of this time, the gate tries a connection beside the pool. If that works, the gate
+    /// closes the idle connections, and the pool opens another.
     pub fn acquire_timeout(mut self, timeout: Duration) -> Self {
         self.settings.acquire_timeout = timeout;
         self
@@ -224,7 +224,7 @@ impl GateBuilder {
         self
     }
 
-    /// Prepares every statement anew, without a name: for poolers in transaction mode that do not follow named
+    /// Prepares each statement at each use, without a name: for poolers in transaction mode that do not follow named
     /// statements (PgBouncer before 1.21, or with `max_prepared_statements = 0`).
     ///
     /// Each of a batch's two statements then costs four round trips: one for preparing, one for executing, and two for
@@ -237,8 +237,8 @@ impl GateBuilder {
         self
     }
 
-    /// Sets the number of parts over which Citus distributes the tables: the number that was given to `tollgate
-    /// distribute`, 8 by default. 0, the default here, is plain PostgreSQL.
+    /// Sets the number of parts over which Citus distributes the tables. It is the number given to
+    /// `tollgate distribute`, 8 by default. 0, the default here, is plain PostgreSQL.
     ///
     /// A batch is then about the keys of one part, and runs its two statements on one node. A call about keys in
     /// several parts is decided in a transaction that locks, which Citus commits in two phases. Such calls have a lane

@@ -5,7 +5,7 @@ use chrono::{DateTime, Utc};
 
 use crate::algebra::Timestamp;
 
-/// The clock that a gate goes by.
+/// The clock by which a gate decides.
 #[derive(Clone)]
 pub(super) enum Clock {
     Database,

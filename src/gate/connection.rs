@@ -17,15 +17,15 @@ use super::shared::Shared;
 use crate::error::{Error, Step};
 use crate::store::{database, millis, timed_out};
 
-/// A connection of the pool that never goes back to it in the middle of something. Where it is dropped while a
-/// statement is under way, also by a panic or by the end of the runtime, it is closed.
+/// A connection of the pool that never goes back to the pool in the middle of a statement. If it is dropped while a
+/// statement is under way, even by a panic or by the end of the runtime, it is closed.
 pub(super) struct Connection {
     inner: PoolConnection<Postgres>,
     sound: bool,
 }
 
 impl Connection {
-    /// Waits for a connection, in the pool's queue; not where the server is known to be silent.
+    /// Waits for a connection, in the pool's queue. It does not wait if the server is known to be silent.
     pub(super) async fn acquire(shared: &Shared, limit: &str) -> Result<Self, Error> {
         let mut outage = shared.outage.listen();
         loop {
@@ -35,7 +35,7 @@ impl Connection {
             let acquired = pin!(Self::try_acquire(shared, limit));
             match select(acquired, pin!(outage.changed())).await {
                 Either::Left((acquired, _)) => return acquired,
-                // Another try: the answer that the pool waits for may be lost.
+                // An outage began or ended, so it tries again: the answer that the pool waits for may be lost.
                 Either::Right(((), _)) => {}
             }
         }
@@ -43,10 +43,10 @@ impl Connection {
 
     /// Waits for a connection, and finds out why there is none.
     ///
-    /// sqlx reports a crowd and a server that is gone by the same error, and the pool's counters tell them apart as
-    /// little: a connection that it tries to open counts. It also asks an idle connection whether that is alive, and
-    /// waits for the answer without an end. So the gate tries a connection beside the pool. It tries early where one
-    /// was idle: then there is no crowd, and the idle one may be cut off.
+    /// sqlx reports a crowd and a server that is gone by the same error. The pool's counters do not tell them apart
+    /// either, because they include a connection that the pool is trying to open. The pool also asks an idle connection
+    /// whether it is alive, and waits for the answer forever. So the gate tries a connection beside the pool. It tries
+    /// early if a connection was idle: then there is no crowd, and the idle one may be cut off.
     async fn try_acquire(shared: &Shared, limit: &str) -> Result<Self, Error> {
         let failed = |source| database(Step::Acquire, limit, source);
         let (pool, patience) = (&shared.pool, shared.settings.acquire_timeout);
@@ -79,7 +79,7 @@ impl Connection {
             };
             match acquired {
                 Ok(Ok(inner)) => {
-                    // One that replaces another, which the pool found broken. It may also be the pool's first one.
+                    // This is a new connection. It may replace one that the pool found broken, or be the pool's first.
                     if inner.cached_statements_size() == 0 {
                         shared.memories.broke();
                     }
@@ -94,7 +94,7 @@ impl Connection {
             _ => look().await,
         };
         match found.map_err(failed) {
-            // Others were answered meanwhile: it only takes no connection more.
+            // Other callers were answered meanwhile, so the server only accepts no further connection.
             Err(error) if error.is_outage() && shared.outage.has_heard(asked) => {}
             Err(error) => {
                 if error.is_outage() {
@@ -104,7 +104,7 @@ impl Connection {
             }
             Ok(()) => {}
         }
-        // No crowd leaves any idle. One of them may have kept the pool waiting for its answer.
+        // A crowd leaves no connection idle. One of the idle ones may have kept the pool waiting for its answer.
         close_idle(pool);
         Err(Error::PoolExhausted { limit: limit.to_owned().into() })
     }
@@ -114,13 +114,14 @@ impl Connection {
         self.sound = false;
     }
 
-    /// Marks that what was begun has come to its end.
+    /// Marks that the statement has ended.
     pub(super) fn finished(&mut self) {
         self.sound = true;
     }
 
-    /// Keeps the connection for the next batch, unless the pool has no other to give or is being closed. Then it goes
-    /// back, and the lane to the end of the pool's queue, so that the host application's own requests get their turn.
+    /// Keeps the connection for the next batch, unless the pool has no other free connection or is being closed. Then
+    /// the connection goes back, and the lane queues for one again, so that the host application's own requests get
+    /// their turn.
     pub(super) async fn unless_wanted(self, shared: &Shared) -> Option<Self> {
         let pool = &shared.pool;
         let exhausted = pool.num_idle() == 0 && pool.size() >= pool.options().get_max_connections();
@@ -131,14 +132,15 @@ impl Connection {
         None
     }
 
-    /// Returns it to the pool, or closes it where the server does not answer.
+    /// Returns it to the pool, or closes it if the server does not answer.
     ///
-    /// The pool asks whether the server is there, without a timeout, and meanwhile counts the connection as in use. A
-    /// connection that is dropped leaves this to a task of sqlx. The method called here is hidden, but public: it is
-    /// the only way to bound the question.
+    /// The pool asks, without a timeout, whether the server is there, and meanwhile counts the connection as in use.
+    /// When a connection is dropped, a task of sqlx does this. The method called here is hidden, but public: it is the
+    /// only way to bound that question.
     pub(super) async fn give_back(mut self, shared: &Shared) {
         let returned = self.inner.return_to_pool();
-        // Dropped in the middle of the question, it is closed, and its place in the pool is free.
+        // If the future is dropped in the middle of the question, the connection is closed, and its place in the pool
+        // is free.
         let _ = timeout(shared.settings.statement_timeout, returned).await;
     }
 }
@@ -165,15 +167,15 @@ impl Drop for Connection {
     }
 }
 
-/// A connection beside the pool, for as long as it takes to see whether the server answers.
+/// A connection beside the pool, to see whether the server answers.
 async fn connect(shared: &Shared, patience: Duration) -> Result<PgConnection, sqlx::Error> {
     let options = shared.pool.connect_options();
     timeout(patience, options.connect()).await.unwrap_or_else(|_| Err(timed_out()))
 }
 
-/// Returns once it is clear that the connection of a statement, silent since this instant, is cut off. Then the server
-/// answers over a connection beside the pool, and is not at work on such a statement. Asks again once an outage is
-/// over. Else it never returns.
+/// Returns once it is clear that the connection of a statement, silent since this instant, is cut off. That is clear
+/// when the server answers over a connection beside the pool, and is not at work on such a statement. It asks again
+/// once an outage is over. Otherwise it never returns.
 pub(super) async fn cut_off(shared: &Shared, silent_since: Instant) {
     let (patience, mut outage) = (shared.settings.statement_timeout, shared.outage.listen());
     loop {
@@ -186,12 +188,12 @@ pub(super) async fn cut_off(shared: &Shared, silent_since: Instant) {
     }
 }
 
-/// Whether the server is at work on a statement of this role that may be the one that has been silent. sqlx tells no
-/// process id, by which the gate could ask for the very session, or cancel it.
+/// Whether the server is at work on a statement of this role that may be the silent one. sqlx exposes no process id,
+/// with which the gate could ask for its own session, or cancel it.
 async fn is_at_work(shared: &Shared, silent_since: Instant) -> Result<bool, sqlx::Error> {
     let patience = shared.settings.statement_timeout;
     let mut beside = connect(shared, patience).await?;
-    // It began after it was sent, and not a moment ago.
+    // The silent statement began after it was sent, and not just now.
     let (most, least) = (silent_since.elapsed().saturating_add(patience), patience / 2);
     let sql = format!(
         "select exists (select from pg_catalog.pg_stat_activity
@@ -216,5 +218,5 @@ pub(super) async fn within<T>(
     timeout(patience, asked).await.unwrap_or_else(gave_up)
 }
 
-/// How long an idle connection may take to answer the pool before the gate looks whether a new one would be sooner.
+/// How long an idle connection may take to answer the pool before the gate checks whether a new one is faster.
 const LOOK: Duration = Duration::from_secs(1);

@@ -5,10 +5,10 @@ use std::time::Instant;
 
 use crate::plan::Row;
 
-/// When rows were raised last: an answer to an earlier question knows nothing of it.
+/// When rows were last raised. An answer to an earlier question does not include that.
 ///
-/// Rows are kept by their hash, so they take no room however many are raised. A row that shares a cell with another
-/// counts as raised with it.
+/// Rows are kept by their hash, so they take constant room, however many are raised. A row that shares a cell with
+/// another counts as raised with it.
 pub(super) struct RaisedRows(Box<[Option<Instant>]>);
 
 impl RaisedRows {
@@ -30,7 +30,7 @@ impl RaisedRows {
 pub(super) fn hash(row: &Row) -> usize {
     let mut hasher = DefaultHasher::new();
     row.hash(&mut hasher);
-    // Any bits will do, where there are fewer.
+    // Any bits will do, if `usize` has fewer.
     #[expect(clippy::cast_possible_truncation, reason = "a hash")]
     let hash = hasher.finish() as usize;
     hash

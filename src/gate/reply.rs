@@ -10,15 +10,16 @@ use crate::text::Text;
 pub(super) struct QueuedCall {
     pub(super) call: CheckedCall,
     pub(super) reply: Reply,
-    /// Since when somebody is known to lock a row that it asks for.
+    /// Since when another transaction is known to lock a row that it asks for.
     pub(super) blocked_since: Option<Instant>,
 }
 
-/// The way back to one caller. A reply that is dropped says what is known by then, so every caller gets an answer.
+/// The way back to one caller. If a reply is dropped, it sends an error that says what is known by then, so every
+/// caller gets an answer.
 pub(super) struct Reply {
     to: Option<To>,
     limit: Text,
-    /// Whether the call may have been carried out.
+    /// Whether the call was begun, so that it may have been carried out.
     begun: bool,
     /// Closing the gate waits until this is dropped, once the answer is given.
     owing: Option<watch::Receiver<bool>>,
@@ -48,12 +49,12 @@ impl Reply {
         self.owing = owing;
     }
 
-    /// The limit that the call is known by.
+    /// The limit that names the call.
     pub(super) fn limit(&self) -> &Text {
         &self.limit
     }
 
-    /// Whether nobody waits any longer.
+    /// Whether the caller no longer waits.
     pub(super) fn is_abandoned(&self) -> bool {
         match &self.to {
             Some(To::Caller(sender)) => sender.is_closed(),
@@ -83,7 +84,7 @@ impl Reply {
         self.deliver(answer);
     }
 
-    /// Answers that too many wait.
+    /// Answers that too many calls wait.
     pub(super) fn refuse(self) {
         let error = self.overloaded();
         self.send(Err(error));
@@ -95,7 +96,7 @@ impl Reply {
 
     fn deliver(&mut self, answer: Result<Answer, Error>) {
         match self.to.take() {
-            // A caller that went away meanwhile was counted: nothing is left to do.
+            // If the caller has gone away, the call still counts, and nothing is left to do.
             Some(To::Caller(sender)) => drop(sender.send(answer)),
             Some(To::Gate(then)) => then(answer),
             None => {}

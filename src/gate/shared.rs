@@ -26,8 +26,9 @@ pub(super) struct Shared {
     pub(super) waiters: Waiters,
     /// Whether the tables were seen to have the parts that the settings say.
     pub(super) has_parts: AtomicBool,
-    /// Whether the gate is closed. Each debt of the gate listens until it is paid: the tasks of leases, those of
-    /// streams that are being settled, and calls that take ahead or give back. No future listens that a caller polls.
+    /// Whether the gate is closed. Everything that the gate still owes listens until it is done: the tasks of leases,
+    /// the tasks of streams that are being settled, and calls that take ahead or give back. No future that a caller
+    /// polls listens.
     pub(super) closed: watch::Sender<bool>,
 }
 
@@ -37,7 +38,7 @@ impl Shared {
         Some(self.closed.subscribe()).filter(|closed| !*closed.borrow())
     }
 
-    /// A call that this gate gave back has raised a row.
+    /// Notes that a lapsed call which this gate gave back has raised a row.
     pub(super) fn lapsed(&self, row: &Row) {
         self.memories.forget_refusals(row);
         self.waiters.raise([(row, false)]);
@@ -49,12 +50,12 @@ impl Shared {
     }
 }
 
-/// How a gate works.
+/// The settings of a gate.
 #[derive(Clone, Debug)]
 pub(super) struct Settings {
     /// How many calls one batch takes at most.
     pub(super) max_batch: usize,
-    /// For how many keys calls wait in one lane at most, and for rows that others lock.
+    /// The most keys of all calls that wait in one lane, and of all calls that wait for locked rows.
     pub(super) queue: usize,
     pub(super) lock_timeout: Duration,
     pub(super) statement_timeout: Duration,

@@ -1,5 +1,5 @@
-/// Goes with the task that works on a queue. If the task ends early, with its runtime or by a panic, those who wait are
-/// dismissed: nobody else would come for them.
+/// Belongs to the task that works on a queue. If the task ends early, with its runtime or by a panic, the waiting calls
+/// are dismissed, because no other task would serve them.
 pub(super) struct Worker<F: FnMut()> {
     dismiss: Option<F>,
 }
@@ -9,7 +9,7 @@ impl<F: FnMut()> Worker<F> {
         Self { dismiss: Some(dismiss) }
     }
 
-    /// The queue was found empty: whoever comes next has another worker.
+    /// The queue was found empty. The next call starts another worker.
     pub(super) fn done(mut self) {
         self.dismiss = None;
     }

@@ -9,12 +9,12 @@ impl Limit {
     /// A bucket into which `rate` tokens drip evenly over each `period`, up to its capacity.
     ///
     /// Each write rounds the refill down to whole micro-tokens. So a slow bucket that is written all the time gains
-    /// nothing: a bucket of one token a day, written 5 402 times within 4 seconds, got none of the 46 micro-tokens that
+    /// nothing. A bucket of one token a day, written 5 402 times within 4 seconds, got none of the 46 micro-tokens that
     /// were due.
     ///
     /// A settlement gives tokens back at once, up to the capacity. So the calls of a burst may keep more than the
-    /// bound, by the tokens that settlements of earlier calls give back during the burst: at most the tokens of the
-    /// calls that were in flight when it began. If calls last longer than the bucket takes to fill and you need a hard
+    /// bound, by the tokens that came back during the burst from earlier calls. That is at most the tokens of the calls
+    /// that were in flight when the burst began. If calls last longer than the bucket takes to fill and you need a hard
     /// bound, use a [`sliding_window`](Self::sliding_window).
     ///
     /// # Panics

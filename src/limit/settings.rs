@@ -122,9 +122,9 @@ impl Limit {
     ///
     /// A changed number of shards is a changed definition. The rows are numbered from 0; each stays readable and is cut
     /// to its new share of the capacity at its next refill. While processes with both numbers run, at most the sum of
-    /// both limits is granted; afterwards at most one capacity more, once. A row beyond the new number is stale: nobody
-    /// asks it, its debt binds nobody, and the sweeper deletes it when it is full. If one row becomes ten, a debt in
-    /// that row is repaid at a tenth of the rate.
+    /// both limits is granted; afterwards at most one capacity more, once. A row beyond the new number is stale: no
+    /// call asks it, its debt delays no call, and the sweeper deletes it when it is full. If one row becomes ten, a
+    /// debt in that row is repaid at a tenth of the rate.
     ///
     /// # Panics
     ///

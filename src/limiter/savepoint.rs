@@ -60,10 +60,10 @@ impl Savepoint {
 
     /// Goes on within the savepoint, with the earlier lock timeout.
     ///
-    /// If the savepoint were released, a caller that waits for one of its rows would wait for the whole transaction,
-    /// even if an outer savepoint is rolled back meanwhile and the row is free. If the transaction then asks for the
-    /// row again, it queues behind such callers: a deadlock. So the savepoint stays until the transaction, or an outer
-    /// savepoint, ends.
+    /// If the savepoint were released, a caller that waits for one of its rows would wait for the whole transaction. It
+    /// would wait even if an outer savepoint is rolled back meanwhile, which frees the row. If the transaction then
+    /// asks for the row again, it queues behind such callers: a deadlock. So the savepoint stays until the transaction,
+    /// or an outer savepoint, ends.
     async fn keep(self, conn: &mut PgConnection) -> Result<(), Error> {
         match self.before {
             Some(before) => run(conn, before).await,

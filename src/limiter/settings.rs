@@ -43,8 +43,8 @@ impl Limiter {
         self
     }
 
-    /// Sets the number of parts over which Citus distributes the tables: the number that was given to `tollgate
-    /// distribute`, 8 by default. 0, the default here, is plain PostgreSQL.
+    /// Sets the number of parts over which Citus distributes the tables. It is the number given to
+    /// `tollgate distribute`, 8 by default. 0, the default here, is plain PostgreSQL.
     ///
     /// Each statement names one part, so Citus sends it to one node. All limits of a key are in one part. A call about
     /// keys in several parts runs its statements once for each part, and Citus commits it in two phases. Several

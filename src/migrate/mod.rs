@@ -5,8 +5,9 @@
 //! start at once. Migrations only add. So an older release works on a newer schema, during a rolling deploy and after a
 //! rollback.
 //!
-//! Run them from the command line (`tollgate migrate up`), from a service at start-up (`tollgate::migrate::run(&mut
-//! *pool.acquire().await?).await?`), or give the SQL to your own migration tool ([`sql`]).
+//! Run them from the command line (`tollgate migrate up`), or from a service when it starts up
+//! (`tollgate::migrate::run(&mut *pool.acquire().await?).await?`). Or give the SQL to your own migration tool
+//! ([`sql`]).
 //!
 //! All run in one transaction under an advisory lock, because two runners of refinery collide. They prepare no
 //! statement, and the lock ends with the transaction, so they run through poolers, too.
@@ -83,8 +84,8 @@ pub async fn status(conn: &mut PgConnection) -> Result<Status, MigrateError> {
     Ok(Status { applied, pending, newer })
 }
 
-/// Checks that the schema is as this release needs it: no migration is missing or edited, each table, column and
-/// function is in place, and no role has a right that [`run`] would revoke.
+/// Checks that the schema is as this release needs it. No migration may be missing or edited, each table, column and
+/// function must be in place, and no role may have a right that [`run`] would revoke.
 ///
 /// # Errors
 ///

@@ -47,8 +47,8 @@ use table::{Snapshot, Stamp};
 ///
 /// Numbers that do not apply to the limit ([`Effect::Numbers`]) are passed over. When an override ends, or is removed,
 /// the next one counts. An override with a later start has no effect before it. A row that is
-/// [`Unreadable`](Effect::Unreadable) denies, because it may be a deny. An event at `warn` names it, and `tollgate
-/// override list` shows it.
+/// [`Unreadable`](Effect::Unreadable) denies, because it may be a deny. An event at `warn` names this row, and
+/// `tollgate override list` shows it.
 ///
 /// # Staleness
 ///

@@ -6,7 +6,7 @@ use crate::tokens::Tokens;
 pub(crate) enum Alteration {
     Credit(Tokens),
     Debit(Tokens),
-    /// Gives back tokens that were taken ahead, as far as time has not brought them back.
+    /// Gives back tokens that were taken ahead, except those that time has brought back.
     GiveBack(Rest),
     /// Changes nothing.
     Look,

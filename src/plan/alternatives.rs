@@ -1,4 +1,4 @@
-//! The alternatives of a call, and the splits in one. A call that says nothing of either has one alternative.
+//! The alternatives of a call, and the splits in them. A call without either has one alternative.
 //!
 //! `Ledger::take` charges the first alternative that its rows grant.
 
@@ -14,18 +14,18 @@ pub(super) fn alternatives(items: &[Item<Ask>]) -> impl Iterator<Item = &[Item<A
     items.chunk_by(|one, next| one.action.place.alternative == next.action.place.alternative)
 }
 
-/// The items that may refuse an alternative. The shadows stand behind it: in one group with the rest, a shadow hid one
-/// grant of five in a model, and changed the waits of others.
+/// The items that may refuse an alternative. Its shadows come after them. When shadows were decided in one group with
+/// the rest, they hid one grant of five in a model, and changed the waits of others.
 pub(super) fn enforced(alternative: &[Item<Ask>]) -> &[Item<Ask>] {
     &alternative[..alternative.partition_point(|item| !item.action.shadow)]
 }
 
-/// The groups of an alternative that are decided as one: an item, or those that share a cost.
+/// The groups of an alternative that are decided together: a single item, or the items that share a cost.
 pub(super) fn decided_together(alternative: &[Item<Ask>]) -> impl Iterator<Item = &[Item<Ask>]> {
     alternative.chunk_by(|_, next| next.action.continues_split())
 }
 
-/// Leaves out the alternatives that have a fault; the fault of the first where each has one.
+/// Leaves out the alternatives that have a fault. If each has one, returns the fault of the first.
 pub(super) fn keep_right<E>(
     items: &mut Vec<Item<Ask>>,
     check: impl Fn(&[Item<Ask>]) -> Result<(), E>,
@@ -38,8 +38,8 @@ pub(super) fn keep_right<E>(
     if items.is_empty() { Err(fault) } else { Ok(()) }
 }
 
-/// Whether an alternative can ever be granted. One that cannot is left out before SQL: the instant that the algebra
-/// would name for it was wrong for the whole call in 54 647 of 100 000 cases of a model.
+/// Whether an alternative can ever be granted. If not, it is left out before SQL, because the algebra would name an
+/// instant for it. In a model that instant was wrong for the whole call in 54 647 of 100 000 cases.
 pub(super) fn possible(alternative: &[Item<Ask>]) -> Result<(), Error> {
     for items in decided_together(enforced(alternative)) {
         let item = &items[0];

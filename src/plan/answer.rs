@@ -12,29 +12,30 @@ use crate::tokens::Tokens;
 /// The answer to a call.
 #[derive(Clone, Debug)]
 pub enum Answer {
-    /// Everything asked was taken.
+    /// All tokens of the call were taken.
     Granted {
         /// The instant that the first row stands at from now on.
         stands_at: Timestamp,
-        /// From when on that row is as a missing one, unless more is taken.
+        /// The instant from which on that row counts as a missing one, unless more is taken.
         full_at: Timestamp,
-        /// The clock as it was read.
+        /// The reading of the clock.
         observed_at: Timestamp,
-        /// The instant of the decision: the same, or the latest that a row stands at.
+        /// The instant of the decision: that reading, or a later instant that a row stands at.
         decided_at: Timestamp,
-        /// The database, or an earlier call of the same name, if nothing was taken.
+        /// The source: the database, or for a repeat, which takes nothing, the earlier call of the same name.
         source: Source,
-        /// How many tokens each request got that takes a part; without one what was asked of the first limit.
+        /// The tokens that each request with a part got; without such a request, the tokens that were asked of the
+        /// first limit.
         amount: Tokens,
-        /// Which alternative was taken, from 0; 0 of a call that has none.
+        /// Which alternative was taken, from 0; 0 for a call that has none.
         alternative: usize,
-        /// The least that any of the limits has left.
+        /// The least balance that remains in any of the limits.
         remaining: Tokens,
-        /// When all of it may be spent; the clock as it was read, if at once.
+        /// When all of it may be spent; the reading of the clock, if at once.
         ready_at: Timestamp,
-        /// The tokens that were taken from each row, in the order asked.
+        /// The tokens that were taken from each row, in the order of the requests.
         receipt: Receipt,
-        /// Where each limit stands now, in the order asked.
+        /// Where each limit stands now, in the order of the requests.
         standings: Standings,
         /// The shadows that would have refused.
         would_deny: Each<DeniedBy>,
@@ -121,7 +122,7 @@ impl Answer {
         balance
     }
 
-    /// For how long from the decision on the stored call is there at least.
+    /// The least time after the decision for which the stored call is kept.
     pub(crate) fn stored_for(&self) -> Option<Duration> {
         let Self::Granted { observed_at, receipt, .. } = self else { return None };
         receipt.lapses_at.map(|lapses_at| span((*observed_at).into(), lapses_at.into()))
@@ -135,7 +136,7 @@ impl Answer {
         }
     }
 
-    /// The shadows that would have refused what was decided now.
+    /// The shadows that would have refused a call that was decided now.
     pub(crate) fn would_deny(&self) -> &[DeniedBy] {
         match self {
             Self::Granted { source: Source::Database | Source::Override, would_deny, .. }
@@ -144,7 +145,7 @@ impl Answer {
         }
     }
 
-    /// How traces and metrics name the answer.
+    /// The word for the answer in traces and metrics.
     pub(crate) fn outcome(&self) -> &'static str {
         match self {
             Self::Granted { .. } => "granted",

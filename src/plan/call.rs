@@ -18,9 +18,9 @@ use crate::request::{CheckedRequest, Request};
 use crate::stored_call::CallRow;
 use crate::tokens::Tokens;
 
-/// What one caller asks: tokens from every limit or from none, or a change that always succeeds.
+/// The call of one caller: to take tokens from every limit or from none, or to make a change that always succeeds.
 ///
-/// A wrong request is reported by [`Plan::new`](super::Plan::new).
+/// [`Plan::new`](super::Plan::new) reports a wrong request.
 #[derive(Debug)]
 #[must_use = "a call does nothing until it is planned"]
 pub struct Call {
@@ -43,8 +43,8 @@ impl Call {
         Self { checked: asks(requests, Ask::consume, Action::Check) }
     }
 
-    /// Takes tokens for calls to come, for good: a sixteenth of what is there, and no more than the cost; or nothing
-    /// where that is less than the least of [`Request::up_to`].
+    /// Takes tokens for calls to come, for good: a sixteenth of the balance, and no more than the cost. Takes nothing
+    /// if that is less than the least part of [`Request::up_to`].
     pub fn ahead(request: Request) -> Self {
         let ahead = |mut items: Vec<Item<Ask>>| {
             for item in &mut items {
@@ -55,8 +55,8 @@ impl Call {
         Self { checked: asks([request], Ask::consume, ahead) }
     }
 
-    /// Gives back what was taken ahead and not spent, as far as time has not brought it back. Nothing to a missing row.
-    /// Ask it once at most.
+    /// Gives back tokens that were taken ahead and not spent, except those that time has brought back. Gives nothing to
+    /// a missing row. Make this call at most once.
     pub fn give_back(request: Request, rest: Rest) -> Self {
         Self { checked: request.checked().map(|request| alter(request, Alteration::GiveBack(rest))) }
     }
@@ -81,16 +81,16 @@ impl Call {
         Self { checked: request.checked().map(|request| alter(request, Alteration::Look)) }
     }
 
-    /// Brings each request of a receipt to its actual cost: gives the difference back, or takes it from any balance. A
-    /// lease ends, and a [flat](Request::flat) request stays as it is.
+    /// Brings each request of a receipt to its actual cost: gives the difference back, or takes it whatever the balance
+    /// is. A lease ends, and a [flat](Request::flat) request stays as it is.
     ///
-    /// One request may have charged several rows. Each is settled at what earlier ones leave of the cost, up to what it
-    /// was charged; the last one takes what lies above.
+    /// One request may have charged several rows. Each row is settled at the part of the cost that earlier rows leave,
+    /// up to its own charge; the last row takes the excess.
     pub fn settle(receipt: Receipt, actual: Tokens) -> Self {
         settle(receipt, |_, charges| Ok(charges[0].is_counted().then_some(actual)))
     }
 
-    /// Settles with a cost for each request, in the order asked.
+    /// Settles with a cost for each request, in the order of the requests.
     pub fn settle_each(receipt: Receipt, costs: &[Tokens]) -> Self {
         let requests = receipt.by_request().count();
         settle(receipt, |request, charges| {
@@ -119,13 +119,14 @@ impl Call {
         Self { checked: end(Settling::of(receipt.leases().cloned().collect(), End::Released), Ok(None)) }
     }
 
-    /// Gives back what a stored call took and did not report, if it is due. Otherwise nothing changes.
+    /// Gives back the charges of a stored call, less the use that was reported, if the call is due. Otherwise nothing
+    /// changes.
     pub fn lapse(row: CallRow) -> Self {
         let own = OwnRow::new(row.name, Role::Lapse);
         Self { checked: end(Settling::of(row.charges, End::Reported), Ok(Some(own))) }
     }
 
-    /// Whether [`with_id`](Self::with_id) must name something: a lease, or a stored call without an id of its caller's.
+    /// Whether [`with_id`](Self::with_id) must name something: a lease, or a stored call without an id from its caller.
     #[must_use]
     pub fn needs_id(&self) -> bool {
         let has_lease = |item: &Item<Ask>| item.target.limit.lease().is_some();
@@ -133,8 +134,8 @@ impl Call {
         self.checked.as_ref().is_ok_and(needs_id)
     }
 
-    /// Names the leases of this call, and its row where [`Request::once`] does not. An id is never used again: a
-    /// `Limiter` and a `Gate` draw one for each call, of the time and of chance.
+    /// Names the leases of this call, and its row if [`Request::once`] does not. An id is never used again: a `Limiter`
+    /// and a `Gate` draw one for each call, from the time and at random.
     pub fn with_id(mut self, id: u128) -> Self {
         if let Ok(CheckedCall { action: Action::Take(items), own }) = &mut self.checked {
             for item in items.iter_mut().filter(|item| item.target.limit.lease().is_some()) {
@@ -155,7 +156,7 @@ impl Call {
                 target.except(exception);
             }
         });
-        // A cost that is split takes from the others what is not unlimited: nothing.
+        // If one limit of a split is unlimited, the others give nothing.
         let items = call.asked_mut().map_or(&mut [][..], Vec::as_mut_slice);
         for together in items.chunk_by_mut(|_, next| next.action.continues_split()) {
             if together.iter().any(|item| item.target.is_free()) {
@@ -167,13 +168,13 @@ impl Call {
         self
     }
 
-    /// The call, if it is right.
+    /// The call, if it is valid.
     pub(crate) fn checked(self) -> Result<CheckedCall, Error> {
         let mut call = self.checked?;
         if call.first_rows().next().is_none() {
             return Err(Error::Call { limit: None, source: CallError::NothingAsked });
         }
-        // One that is perhaps a repeat is answered as before, also under numbers that grant it no more.
+        // A call that may be a repeat is answered as before, even under numbers that no longer grant it.
         let is_once = call.is_once();
         if let Some(items) = call.asked_mut().filter(|_| !is_once) {
             keep_right(items, possible)?;
@@ -181,7 +182,7 @@ impl Call {
         Ok(call)
     }
 
-    /// The call, if it is right, over tables with so many parts.
+    /// The call, if it is valid, over tables with so many parts.
     pub(crate) fn checked_for(self, parts: Parts) -> Result<CheckedCall, Error> {
         let mut call = self.checked()?;
         if parts.is_distributed() {
@@ -199,7 +200,7 @@ fn alter(CheckedRequest { limit, key, period, .. }: CheckedRequest, action: Alte
     CheckedCall { action: Action::Alter(Item { target: Target::new(limit, key, period), action }), own: None }
 }
 
-/// A credit or a debit: of no limit that counts who holds it, and with nothing to settle.
+/// A credit or a debit. It is an error for a limit that counts its holders, and with an option for settling.
 fn alter_by_cost(request: Request, alteration: fn(Tokens) -> Alteration) -> Result<CheckedCall, Error> {
     let request = request.checked()?;
     let source = match request.consumed_with().or(request.shadow.then_some("shadow")) {
@@ -222,7 +223,7 @@ fn settle(receipt: Receipt, cost: impl Fn(usize, &[Charge]) -> Result<Option<Tok
     Call { checked: end(Settling::at_costs(receipt, cost), own) }
 }
 
-/// The call that settles charges, and uses up their stored call if they have one.
+/// The call that settles charges, and uses up their stored call, if there is one.
 fn end(settling: Result<Settling, Error>, own: Result<Option<OwnRow>, Error>) -> Result<CheckedCall, Error> {
     Ok(CheckedCall { action: Action::Settle(settling?), own: own?.map(Box::new) })
 }

@@ -14,22 +14,22 @@ use crate::limit::LimitKind;
 use crate::text::Text;
 use crate::tokens::Tokens;
 
-/// A call that can be decided: nothing is wrong with what it asks.
+/// A call that can be decided: its requests are valid.
 #[derive(Clone, Debug)]
 pub(crate) struct CheckedCall {
     pub(super) action: Action,
-    /// The row that it has for itself, if it has one.
+    /// The call's own row, if it has one.
     pub(super) own: Option<Box<OwnRow>>,
 }
 
 #[derive(Clone, Debug)]
 pub(super) enum Action {
-    /// The first alternative that is granted, all or nothing; each limit and key once in it.
+    /// Takes the first alternative that is granted, all or nothing. Each limit and key occurs once in it.
     Take(Vec<Item<Ask>>),
     /// Decides as `Take` does, and takes nothing.
     Check(Vec<Item<Ask>>),
     Alter(Item<Alteration>),
-    /// All or nothing.
+    /// Settles all charges or none.
     Settle(Settling),
 }
 
@@ -44,7 +44,7 @@ impl CheckedCall {
         if let Action::Take(items) | Action::Check(items) = &mut self.action { Some(items) } else { None }
     }
 
-    /// The items that it takes; none of a check.
+    /// The items that it takes; none for a check.
     pub(crate) fn taken(&self) -> &[Item<Ask>] {
         if self.takes() { self.asked() } else { &[] }
     }
@@ -117,7 +117,7 @@ impl CheckedCall {
 
 /// # Alternatives
 impl CheckedCall {
-    /// Its alternatives: the items that may refuse each.
+    /// Its alternatives: for each, the items that may refuse it.
     pub(crate) fn alternatives(&self) -> impl Iterator<Item = &[Item<Ask>]> {
         alternatives(self.asked()).map(enforced)
     }
@@ -131,14 +131,15 @@ impl CheckedCall {
         call
     }
 
-    /// The others that the cost of an item of it is split over.
+    /// The other items over which the cost of an item is split.
     pub(crate) fn split_with<'c>(&'c self, item: &'c Item<Ask>) -> impl Iterator<Item = &'c Item<Ask>> {
         let mut together = self.alternatives().flat_map(decided_together);
         let of_item = together.find(move |items| items.iter().any(|other| ptr::eq(other, item)));
         of_item.into_iter().flatten().filter(move |other| !ptr::eq(*other, item))
     }
 
-    /// That one actual cost can settle what it takes: in each alternative, requests that are counted cost the same.
+    /// Fails unless one actual cost can settle the call: in each alternative, all counted requests must have the same
+    /// cost.
     pub(crate) fn expect_one_cost(&self) -> Result<(), Error> {
         let is_counted =
             |item: &Item<Ask>| !item.action.flat && !item.target.is_free() && item.target.limit.lease().is_none();
@@ -157,7 +158,7 @@ impl CheckedCall {
 
 /// # What it does
 impl CheckedCall {
-    /// Whether it takes, so that what is there may refuse it.
+    /// Whether it takes tokens, so that the balances may refuse it.
     pub(super) fn takes(&self) -> bool {
         matches!(self.action, Action::Take(_))
     }
@@ -167,17 +168,17 @@ impl CheckedCall {
         matches!(self.action, Action::Check(_) | Action::Alter(Item { action: Alteration::Look, .. }))
     }
 
-    /// Whether it settles what was charged before.
+    /// Whether it settles earlier charges.
     pub(crate) fn settles(&self) -> bool {
         self.settling().is_some()
     }
 
-    /// Whether it was perhaps carried out before.
+    /// Whether it may have been carried out before.
     pub(crate) fn is_once(&self) -> bool {
         self.own.as_ref().is_some_and(|own| own.is_once())
     }
 
-    /// Whether it has a row of its own that nobody has written before.
+    /// Whether it has a row of its own that cannot be stored yet.
     pub(super) fn is_fresh(&self) -> bool {
         self.own.as_ref().is_some_and(|own| own.is_fresh())
     }
@@ -187,7 +188,7 @@ impl CheckedCall {
         self.own.is_some()
     }
 
-    /// After how long what it takes comes back by itself, if it does.
+    /// The span after which its tokens come back by themselves, if they do.
     pub(crate) fn lapses(&self) -> Option<Duration> {
         self.own.as_ref()?.lapses()
     }
@@ -197,7 +198,7 @@ impl CheckedCall {
         self.alternatives().flatten().any(|item| item.target.limit.lease().is_some())
     }
 
-    /// Whether it may insert a row: whether it takes more than nothing, or more than was charged, or gives money back.
+    /// Whether it may insert a row: because it takes tokens, takes more than was charged, or gives money back.
     pub(super) fn inserts(&self) -> bool {
         match &self.action {
             Action::Take(items) => items.iter().any(|item| item.action.cost() > Tokens::ZERO && !item.target.is_free()),
@@ -226,16 +227,16 @@ impl CheckedCall {
         }
     }
 
-    /// The rows that it may raise, and whether what it gives there was held.
+    /// The rows that it may raise, and for each whether a lease ends there.
     pub(crate) fn raises(&self) -> impl Iterator<Item = (&Row, bool)> {
         let altered = self.targets().filter(|_| self.raises_balance());
         let altered = altered.map(|target| (&target.rows.first, target.limit.lease().is_some()));
         altered.chain(self.settling().into_iter().flat_map(Settling::raises))
     }
 
-    /// The call on a fraction of each limit, from 0 to 1, in one row each: nobody waits for a lock in memory.
-    /// Without the alternatives that the fraction could never grant, and those of what memory cannot take back: leases
-    /// and money. `None` where none is left. Nothing is tried out.
+    /// The call on a fraction of each limit, from 0 to 1, with one row each, because in memory no caller waits for a
+    /// lock. It has no shadows. It leaves out alternatives that the fraction can never grant, and those with leases or
+    /// money, which memory cannot take back. `None` if no alternative remains.
     pub(crate) fn fraction(mut self, fraction: f64) -> Option<Self> {
         #[expect(clippy::cast_possible_truncation, reason = "a whole number up to a million; NaN is 0")]
         let millionths = (fraction.clamp(0.0, 1.0) * 1e6).floor() as i64;

@@ -8,7 +8,7 @@ use crate::reason::Reason;
 use crate::standing::Standing;
 use crate::tokens::Tokens;
 
-/// A limit and key of a call, and what the call does there.
+/// A limit and key of a call, and the action of the call on them.
 #[derive(Clone, Debug)]
 pub(crate) struct Item<A> {
     pub(crate) target: Target,
@@ -22,7 +22,7 @@ impl<A> Item<A> {
     }
 }
 
-/// The rows of a limit for a key, asked as one.
+/// The rows of a limit for a key, asked together.
 #[derive(Clone, Debug)]
 pub(crate) struct Target {
     pub(crate) limit: Limit,
@@ -34,7 +34,7 @@ pub(crate) struct Target {
 }
 
 impl Target {
-    /// All rows of a limit and key, by the period that is named.
+    /// All rows of a limit and key, under the named period, if there is one.
     pub(super) fn new(limit: Limit, key: Key, period: Option<(Timestamp, Timestamp)>) -> Self {
         let terms = Terms::of(&limit, &key);
         let terms = period.map_or(terms, |(start, end)| terms.named(start, end));
@@ -45,13 +45,13 @@ impl Target {
         &self.rows.first.key
     }
 
-    /// That it refuses.
+    /// The refusal by this limit.
     pub(crate) fn refusal(&self, reason: Reason, remaining: Tokens, retry_at: Timestamp) -> DeniedBy {
         let limit = self.limit.name.clone().into();
         DeniedBy { limit, key: self.key().clone(), reason, remaining, retry_at: retry_at.if_ever() }
     }
 
-    /// Where it stands.
+    /// The standing of this limit.
     pub(crate) fn standing(&self, cost: Tokens, remaining: Tokens, more_at: Timestamp) -> Standing {
         Standing {
             limit: self.limit.clone(),
@@ -77,7 +77,7 @@ impl Target {
         self.exception = Some(Box::new(exception));
     }
 
-    /// The limit by the numbers that count, and what else an override says of it.
+    /// The limit with the numbers that count, and the exception that applies to it.
     pub(super) fn overridden(&self) -> (&Limit, Option<&Exception>) {
         (&self.limit, self.exception.as_deref())
     }
@@ -87,7 +87,7 @@ impl Target {
         self.exception.is_some()
     }
 
-    /// The label of the override that applies; empty where it has none, or none applies.
+    /// The label of the override that applies; empty if it has no label, or if none applies.
     pub(crate) fn override_label(&self) -> &str {
         self.exception.as_ref().map_or("", |exception| &exception.label)
     }
@@ -97,7 +97,7 @@ impl Target {
         self.ruling() == Some(Ruling::Unlimited)
     }
 
-    /// Grants all of it, unless it is denied.
+    /// Makes it unlimited, unless it is denied.
     pub(super) fn free(&mut self) {
         let exception = self.exception.get_or_insert_default();
         exception.ruling = exception.ruling.or(Some(Ruling::Unlimited));
@@ -112,7 +112,7 @@ impl Target {
         self.exception.as_ref()?.ruling
     }
 
-    /// The terms, by the period that the caller names, if it names one.
+    /// The terms, with the period that the caller names, if it names one.
     fn named_alike(&self, terms: Terms) -> Terms {
         match self.terms.flow {
             Flow::Named { start, .. } => {

@@ -1,9 +1,9 @@
-//! **Unstable**: any release may change this module. Several requests over locked rows: what to lock, in which order,
-//! and what follows from what was found.
+//! **Unstable**: any release may change this module. Plans several requests over locked rows: which rows to lock, in
+//! which order, and what follows from the rows that were found.
 //!
 //! A [`Plan`] names the rows of its calls in the one lock order that all callers share: `ephemeral` before `durable`,
-//! then part, name, key and shard by bytes. Transactions that follow it cannot deadlock with each other. Told the rows
-//! and the time, a plan decides its calls one after another, each all or nothing, and says which rows to write. It is
+//! then part, name, key and shard by bytes. Transactions that follow it cannot deadlock with each other. Given the rows
+//! and the time, a plan decides its calls one after another, each all or nothing, and returns the rows to write. It is
 //! as pure as the [`algebra`](crate::algebra) that it applies.
 //!
 //! # Example
@@ -86,7 +86,7 @@ pub struct Outcome {
 pub struct Need {
     /// The balance.
     pub balance: Tokens,
-    /// How the row gets there.
+    /// The terms by which the row gets there.
     pub terms: Terms,
 }
 
@@ -101,7 +101,7 @@ impl Plan {
         calls.into_iter().map(Call::checked).collect::<Result<Vec<_>, _>>().map(Self::of)
     }
 
-    /// Plans calls that are known to be right.
+    /// Plans calls that are already checked.
     pub(crate) fn of(mut calls: Vec<CheckedCall>) -> Self {
         let mut rows: Vec<Row> = calls.iter().flat_map(CheckedCall::rows).flat_map(Rows::each).collect();
         rows.sort_unstable();
@@ -132,7 +132,8 @@ impl Plan {
         &self.names
     }
 
-    /// The places of the names that must be read before the plan is decided. A name that was just drawn is not there.
+    /// The places of the names that must be read before the plan is decided. A name that was just drawn cannot be
+    /// stored yet.
     #[must_use]
     pub fn asked_names(&self) -> Vec<usize> {
         let asked = self.calls.iter().filter_map(|call| call.own.as_ref()).filter(|own| !own.is_fresh());
@@ -142,8 +143,8 @@ impl Plan {
         asked
     }
 
-    /// Decides the calls over the states found for [`Plan::rows`] and the stored calls that are known for
-    /// [`Plan::names`], in the same order, `None` where one is missing.
+    /// Decides the calls over the states that were found for [`Plan::rows`], and the stored calls that are known for
+    /// [`Plan::names`], in the same order; `None` for a missing one.
     ///
     /// # Panics
     ///
@@ -155,8 +156,8 @@ impl Plan {
 
     /// The least balance of the plan's only row that may grant its only call: a lower one proves a refusal.
     ///
-    /// `None` where a low balance proves nothing: for a plan of several calls or rows, for a call that no balance
-    /// refuses, and for a call that may have been granted before.
+    /// `None` if a low balance proves nothing: for a plan of several calls or rows, for a call that no balance refuses,
+    /// and for a call that may have been granted before.
     #[must_use]
     pub fn need(&self) -> Option<Need> {
         let [call] = self.calls.as_slice() else { return None };
@@ -173,14 +174,14 @@ impl Plan {
     }
 
     /// Whether a call that inserts nothing asks a row that was not found. On Citus a wrong number of parts looks like a
-    /// missing row: an insert there would fail, and a read does not.
+    /// missing row: an insert would fail, but a read does not.
     pub(crate) fn trusts_absence(&self, found: &[Option<State>]) -> bool {
         let mut calls = self.calls.iter().filter(|call| !call.inserts());
         calls.any(|call| call.rows().any(|rows| found[rows.place].is_none()))
     }
 
-    /// Decides as [`decide`](Self::decide) does. Where rows are chosen, one for each item of the plan's only call, each
-    /// item takes from its chosen row alone.
+    /// Decides as [`decide`](Self::decide) does. If rows are chosen, one for each item of the plan's only call, each
+    /// item takes only from its chosen row.
     pub(crate) fn decide_in(
         &self,
         chosen: &[usize],
@@ -221,7 +222,7 @@ impl Plan {
     }
 
     /// The stored calls of [`Plan::names`] as settlements may assume them: each is there, and its receipt is not used.
-    /// The statement that writes finds out. `None` where another call asks for the name.
+    /// The statement that writes checks this. `None` if another call asks for the name.
     pub(crate) fn assumed(&self) -> Vec<Option<CallRow>> {
         let (mut assumed, mut others) = (vec![None; self.names.len()], Vec::new());
         for (call, own) in self.calls.iter().filter_map(|call| Some((call, call.own.as_deref()?))) {
@@ -246,7 +247,7 @@ impl Plan {
         self.calls.iter().any(|call| call.alternatives().nth(1).is_some())
     }
 
-    /// The calls as far as these answers grant them: without alternatives behind those that are taken.
+    /// The calls cut after the alternatives that these answers grant.
     pub(crate) fn up_to(&self, answers: &[Result<Answer, Error>]) -> Self {
         let cut = |(call, answer): (&CheckedCall, &Result<Answer, Error>)| match answer {
             Ok(Answer::Granted { alternative, .. }) => call.up_to(*alternative),
@@ -255,13 +256,13 @@ impl Plan {
         Self::of(self.calls.iter().zip(answers).map(cut).collect())
     }
 
-    /// Whether the plan of all alternatives may answer otherwise: a call is refused that was cut short.
+    /// Whether the plan with all alternatives may answer differently, because a call that was cut short is refused.
     pub(crate) fn falls_short(&self, whole: &Self, answers: &[Result<Answer, Error>]) -> bool {
         let mut calls = self.calls.iter().zip(&whole.calls).zip(answers);
         calls.any(|((cut, whole), answer)| matches!(answer, Ok(Answer::Denied(_))) && cut.keys() < whole.keys())
     }
 
-    /// For each limit and key that some call resets the first shard that is stale, in lock order.
+    /// The first stale shard of each limit and key that some call resets, in lock order.
     pub(crate) fn stale(&self) -> Vec<Row> {
         let mut stale: Vec<_> = self.calls.iter().filter_map(CheckedCall::stale).collect();
         stale.sort_unstable();
@@ -273,7 +274,7 @@ impl Plan {
         self.calls[call].stale().is_some()
     }
 
-    /// Whether every call takes, so that what is there may refuse it.
+    /// Whether every call takes tokens, so that the balances may refuse it.
     pub(crate) fn takes(&self) -> bool {
         self.calls.iter().all(CheckedCall::takes)
     }
@@ -283,18 +284,18 @@ impl Plan {
         self.calls.iter().all(CheckedCall::looks)
     }
 
-    /// Whether some of the rows may suffice: a call has alternatives, or the only one takes from a limit with several
+    /// Whether some of the rows may suffice: a call has alternatives, or the only call takes from a limit with several
     /// rows.
     pub(crate) fn has_choice(&self) -> bool {
         let takes_one = || self.len() == 1 && self.takes() && self.inserts();
         self.has_alternatives() || takes_one() && self.calls[0].rows().any(|rows| rows.count > 1)
     }
 
-    /// The places of the rows that could each grant an item alone, as they were seen, for each item of the plan's only
-    /// call. `None` where an item needs several rows, or goes by the sum of all of them.
+    /// For each item of the plan's only call, the places of the rows that could grant it alone, as they were seen.
+    /// `None` if an item needs several rows, or goes by the sum of all of them.
     ///
-    /// The fullest row comes first, so that no row stays full, and wastes its refill, while another is low. Where all
-    /// rows would owe, the row that is ready first comes first. Equal rows come in the order of the shuffle, so that
+    /// The fullest row comes first, so that no row stays full, and wastes its refill, while another is low. If all rows
+    /// would be in debt, the row that is ready first comes first. Equal rows come in the order of the shuffle, so that
     /// callers spread.
     pub(crate) fn candidates(
         &self,
@@ -330,7 +331,7 @@ impl Plan {
 }
 
 impl Need {
-    /// Whether a row is short of it at an instant.
+    /// Whether a row has too low a balance at an instant.
     pub(crate) fn is_missed(&self, row: Option<&State>, now: Timestamp) -> bool {
         row.is_some_and(|row| self.terms.balance(row, now) < self.balance)
     }

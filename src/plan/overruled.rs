@@ -34,8 +34,8 @@ impl CheckedCall {
         soonest.map_or(Ok(0), Err)
     }
 
-    /// The answer that follows from overrides of its limits, whatever the rows hold. One that was perhaps granted
-    /// before may be a repeat, so it has none.
+    /// The answer that follows from overrides of its limits, whatever the rows hold. A call with an id may be a repeat,
+    /// so it has no such answer.
     pub(crate) fn overruled(&self, now: Timestamp) -> Option<Answer> {
         if self.asked().is_empty() || self.is_once() {
             return None;
@@ -48,7 +48,7 @@ impl CheckedCall {
         if self.own.is_some() || !alternatives(self.asked()).nth(alternative).is_some_and(is_free) {
             return None;
         }
-        // Those before it are denied, so no row is asked.
+        // The alternatives before it are denied, so no row is needed.
         let plan = Plan::of(vec![self.clone()]);
         plan.decide(&vec![None; plan.rows().len()], &[], now).answers.pop()?.ok()
     }
@@ -59,7 +59,7 @@ impl CheckedCall {
         overridden.map(|target| (target.limit.name(), target.override_label()))
     }
 
-    /// Whether the same overrides apply to it as to another of the same requests.
+    /// Whether the same overrides apply to it as to another call with the same requests.
     pub(crate) fn is_overridden_as(&self, other: &Self) -> bool {
         self.targets().map(Target::overridden).eq(other.targets().map(Target::overridden))
     }

@@ -12,7 +12,7 @@ use crate::receipt::{Charge, Receipt};
 use crate::stored_call::{CallRow, Given};
 use crate::tokens::Tokens;
 
-/// The row that a call has for itself.
+/// The own row of a call.
 #[derive(Clone, Debug)]
 pub(crate) struct OwnRow {
     pub(super) name: CallName,
@@ -24,12 +24,12 @@ pub(crate) struct OwnRow {
 /// How a call treats its row.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Role {
-    /// Writes it, unless it is there.
+    /// Writes the row, unless it is there.
     Write {
         /// The fingerprint of the call.
         asked: i64,
         keeping: Option<Keeping>,
-        /// For how long its caller's id is kept, if it has one.
+        /// The span for which the caller's id is kept, if there is one.
         once: Option<Duration>,
     },
     /// Uses it up.
@@ -43,7 +43,7 @@ impl OwnRow {
         Self { name, place: 0, role }
     }
 
-    /// The row of a call that takes. Where its caller gives no id, the row is named by the least of its requests.
+    /// The row of a call that takes. If its caller gives no id, the row is named by the least of its requests.
     pub(super) fn of_items(items: &[Item<Ask>], keeping: Option<Keeping>, once: Option<(Row, Once)>) -> Option<Self> {
         let verb = if items.iter().any(|item| item.action.is_reserving()) { b'r' } else { b't' };
         let (name, once) = match once {
@@ -71,17 +71,17 @@ impl OwnRow {
         Ok(Some(Self::new(name, Role::Use { lapses_at: receipt.lapses_at })))
     }
 
-    /// Whether it has no id of its caller's, so that nobody has written it before.
+    /// Whether it has no id from its caller, so that it cannot be stored yet.
     pub(super) fn is_fresh(&self) -> bool {
         matches!(self.role, Role::Write { once: None, .. })
     }
 
-    /// Whether it has one, so that the call was perhaps carried out before.
+    /// Whether it has an id from its caller, so that the call may have been carried out before.
     pub(super) fn is_once(&self) -> bool {
         matches!(self.role, Role::Write { once: Some(_), .. })
     }
 
-    /// After how long what the call takes comes back by itself, if it does.
+    /// The span after which the call's tokens come back by themselves, if they do.
     pub(super) fn lapses(&self) -> Option<Duration> {
         let Role::Write { keeping: Some(keeping), .. } = self.role else { return None };
         keeping.lapses().then(|| keeping.span())
@@ -111,8 +111,8 @@ fn name(row: &Row, id: String) -> CallName {
     CallName { part: row.part, name: row.name.clone(), key: row.key.clone(), id: id.into() }
 }
 
-/// The fingerprint of a call, in whatever order it names its requests. Rows keep it, so every release and platform must
-/// compute the same one.
+/// The fingerprint of a call; the order of its requests does not matter. Rows keep it, so every release and platform
+/// must compute the same one.
 fn print<'r>(verb: u8, keeping: Option<Keeping>, requests: impl Iterator<Item = (&'r Row, Ask)>) -> i64 {
     let kept = keeping.map_or((0, 0), |keeping| (keeping.span().as_micros(), u8::from(keeping.lapses()) + 1));
     let of_call = stable_hash([verb, kept.1].into_iter().chain(kept.0.to_le_bytes()));

@@ -15,7 +15,7 @@ use crate::request::Position;
 use crate::request::{CheckedRequest, Request};
 use crate::tokens::Tokens;
 
-/// The call of some requests, of which each asks in one way.
+/// The call of some requests; `ask` makes the ask of each.
 pub(super) fn asks(
     requests: impl IntoIterator<Item = Request>,
     ask: fn(Tokens) -> Ask,
@@ -24,7 +24,7 @@ pub(super) fn asks(
     asks_in_turn(&mut requests.into_iter(), ask, action)
 }
 
-/// Compiled once, whatever type the requests come in.
+/// This is compiled only once, whatever the type of the requests.
 fn asks_in_turn(
     requests: &mut dyn Iterator<Item = Request>,
     ask: fn(Tokens) -> Ask,
@@ -49,7 +49,7 @@ fn asks_in_turn(
     Ok(CheckedCall { action: action(items), own })
 }
 
-/// The options that one request says for the whole call, or for its alternative.
+/// The options that one request sets for the whole call, or for its alternative.
 #[derive(Default)]
 struct Said {
     keeping: Option<Keeping>,
@@ -58,7 +58,7 @@ struct Said {
     last: Option<Position>,
 }
 
-/// How many tokens each request of an alternative takes that takes a part, at most and at least.
+/// The most and the least tokens of the requests with a part in an alternative.
 #[derive(Clone, Copy, Eq, PartialEq)]
 struct Part {
     alternative: Option<usize>,
@@ -67,7 +67,7 @@ struct Part {
 }
 
 impl Said {
-    /// Hears one more request, unless it contradicts those before it or the verb.
+    /// Notes the options of one more request. Fails if they contradict those before it or the verb.
     fn hear(&mut self, request: &CheckedRequest, ask: fn(Tokens) -> Ask) -> Result<(), CallError> {
         let CheckedRequest { cost, least, keeping, once, place, .. } = request;
         if let Some(fault) = place.fault(self.last.replace(*place)) {
@@ -98,11 +98,12 @@ impl Said {
 /// The items of a call while its requests are added up.
 #[derive(Default)]
 struct Items {
-    /// Those of alternatives before the last.
+    /// The items of the alternatives before the last.
     before: Vec<Item<Ask>>,
     /// The items of the last alternative.
     asked: Vec<Item<Ask>>,
-    /// Where the items of a long alternative are: to search them each time would take the square of their number.
+    /// The places of the items in a long alternative. To search the items each time would take time in the square of
+    /// their number.
     places: HashMap<Row, usize>,
     /// The shadows of the last alternative.
     shadows: Vec<Item<Ask>>,
@@ -162,7 +163,7 @@ impl Items {
         if action.flat != item.action.flat {
             return conflict(CallError::FlatDiffers);
         }
-        // A sum that does not fit is beyond every capacity.
+        // A sum that does not fit exceeds every capacity.
         let beyond = || exceeded(target, Tokens::MAX, action.max_cost(&target.terms));
         *action = action.checked_add(item.action).ok_or_else(beyond)?;
         Ok(())
@@ -181,5 +182,5 @@ impl Items {
     }
 }
 
-/// So many items are searched faster than they are looked up.
+/// Up to this number, items are searched faster than they are looked up.
 const FEW: usize = 16;

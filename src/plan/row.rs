@@ -22,13 +22,13 @@ impl Row {
         Self { shard: 0, ..self.clone() }
     }
 
-    /// So many rows further on.
+    /// The row that is so many shards further on.
     pub(super) fn after(&self, rows: usize) -> Self {
         let rows = u16::try_from(rows).expect("a limit has at most 64 shards");
         Self { shard: self.shard + rows, ..self.clone() }
     }
 
-    /// Whether another row is of the same name and key, in whatever table and shard.
+    /// Whether another row has the same name and key, in any table and shard.
     pub(super) fn is_of_same_key(&self, other: &Self) -> bool {
         (&self.name, &self.key) == (&other.name, &other.key)
     }
@@ -38,7 +38,7 @@ impl Row {
         Self { storage: Storage::Durable, ..self.clone() }
     }
 
-    /// Which table it is in.
+    /// The table that holds it.
     #[must_use]
     pub fn storage(&self) -> Storage {
         self.storage
@@ -56,17 +56,17 @@ impl Row {
         &self.key
     }
 
-    /// Which of the limit's rows for this key, from 0.
+    /// The number of the row among the limit's rows for this key, from 0.
     #[must_use]
     pub fn shard(&self) -> u16 {
         self.shard
     }
 }
 
-/// Rows, asked as one: all of a limit for a key, or the one that a charge is settled in.
+/// Rows that are asked together: all rows of a limit for a key, or the one row in which a charge is settled.
 #[derive(Clone, Debug)]
 pub(crate) struct Rows {
-    /// In lock order the others lie right behind it.
+    /// The first row; in lock order the others follow it directly.
     pub(crate) first: Row,
     pub(crate) count: usize,
     /// The place of the first one in its plan; 0 until it is planned.

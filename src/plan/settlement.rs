@@ -6,27 +6,26 @@ use crate::limit::Limit;
 use crate::receipt::Charge;
 use crate::standing::{CrossedError, fell_below};
 
-/// What a receipt stands for after it was settled, cancelled, released or renewed.
+/// The charges of a receipt after it was settled, cancelled, released or renewed.
 #[derive(Clone, Debug, Deserialize, Eq, PartialEq, Serialize)]
 #[non_exhaustive]
 pub struct Settlement {
-    /// The charges at what they are settled at: no less than what came back to their rows leaves of them.
+    /// The charges with their settled costs. A cost is reduced only by tokens that came back to the row.
     pub charges: Vec<Charge>,
-    /// When it was decided, by the database's clock.
+    /// The instant of the settlement, by the database's clock.
     pub observed_at: DateTime<Utc>,
-    /// The rows that paid for what was used beyond a charge, before and after.
+    /// The rows that paid for use beyond a charge, before and after.
     #[serde(skip)]
     pub(crate) overdrawn: Vec<(Charge, [Option<State>; 2])>,
 }
 
 impl Settlement {
-    /// Whether what was used beyond a charge took a balance of the limit from at or above a share of the capacity to
-    /// below it; see [`Standing::crossed`](crate::Standing::crossed). Not of a settlement that was stored and read
-    /// again.
+    /// Whether use beyond a charge took a balance of the limit below a share of the capacity, from at or above it; see
+    /// [`Standing::crossed`](crate::Standing::crossed). Always false for a settlement that was stored and read again.
     ///
     /// # Errors
     ///
-    /// As there.
+    /// Those of [`Standing::crossed`](crate::Standing::crossed).
     pub fn crossed(&self, limit: &Limit, share: f64) -> Result<bool, CrossedError> {
         fell_below(limit, share, None)?;
         let of_limit = self.overdrawn.iter().filter(|(charge, _)| charge.limit == limit.name);

@@ -7,7 +7,7 @@ use crate::receipt::{Charge, ChargeKind, Receipt, by_request};
 use crate::stored_call::CallRow;
 use crate::tokens::{Tokens, TokensError};
 
-/// Charges that are brought to what they come to, all or none, each in its own row.
+/// Charges to be settled, all or none, each in its own row.
 #[derive(Clone, Debug)]
 pub(crate) struct Settling {
     pub(super) charges: Vec<Charge>,
@@ -19,15 +19,15 @@ pub(crate) struct Settling {
 /// How charges end.
 #[derive(Clone, Debug)]
 pub(crate) enum End {
-    /// A cost for each charge. A lease ends.
+    /// Each charge ends at its cost here. A lease ends.
     Costs(Vec<Tokens>),
-    /// Nothing, as long as they are not ready. A lease ends.
+    /// Each charge that is not ready ends at a cost of zero. A lease ends.
     Cancelled,
-    /// The use that their stored call reports. A lease stays.
+    /// Each charge ends at the use that its stored call reports. A lease stays.
     Reported,
     /// Leases end.
     Released,
-    /// Leases last from now on.
+    /// Leases last for their period from now on.
     Renewed,
 }
 
@@ -40,7 +40,7 @@ impl Settling {
         Ok(Self { charges, rows, end })
     }
 
-    /// The charges of a receipt, of which each request comes to a cost. A request without a cost stays as it is.
+    /// The charges of a receipt, with an actual cost for each request. A request without a cost stays as it is.
     pub(super) fn at_costs(
         receipt: Receipt,
         cost: impl Fn(usize, &[Charge]) -> Result<Option<Tokens>, Error>,
@@ -56,7 +56,7 @@ impl Settling {
         Self::of(receipt.charges, End::Costs(costs))
     }
 
-    /// The rows that may hold more when it is done, and whether a lease ends there.
+    /// The rows that this may raise, and for each whether a lease ends there.
     pub(super) fn raises(&self) -> impl Iterator<Item = (&Row, bool)> {
         let charged = self.charges.iter().zip(&self.rows).enumerate();
         charged
@@ -72,7 +72,7 @@ impl Settling {
         }
     }
 
-    /// Whether it may insert a row: what was reported of a call may be more than it was charged.
+    /// Whether it may insert a row: the reported use of a call may be more than its charges.
     pub(super) fn inserts(&self) -> bool {
         let takes_more = match &self.end {
             End::Costs(costs) => self.charges.iter().zip(costs).any(|(charge, cost)| charge.cost < *cost),
@@ -82,8 +82,8 @@ impl Settling {
         takes_more || self.charges.iter().any(|charge| charge.kind == ChargeKind::Wallet)
     }
 
-    /// The stored call of this name, as far as its receipt tells of it. That is enough for a settlement at costs, which
-    /// does not ask whether the call lapses, nor how much of it was reported.
+    /// The stored call of this name, as far as its receipt describes it. That is enough for a settlement at costs,
+    /// which depends neither on the lapse of the call nor on its reported use.
     pub(super) fn assumed(&self, OwnRow { name, role, .. }: &OwnRow) -> Option<CallRow> {
         let (End::Costs(_), Role::Use { .. }) = (&self.end, role) else { return None };
         Some(CallRow {
@@ -100,14 +100,14 @@ impl Settling {
     }
 }
 
-/// The cost of each charge, from the cost of each request. A charge costs no more than it was charged, but the last one
-/// of a request takes the excess. A request without a cost stays as it is.
+/// The cost of each charge, from the cost of each request. No charge costs more than it was charged, except that the
+/// last one of a request takes the excess. A request without a cost stays as it is.
 pub(super) fn by_charge(charges: &[Charge], costs: impl Iterator<Item = Option<Tokens>>) -> Vec<Tokens> {
     let of_request = |(charges, cost): (&[Charge], Option<Tokens>)| {
         let last = charges.len() - 1;
         let of_charge = move |(place, charge): (usize, &Charge)| {
             let Some(cost) = cost else { return charge.cost };
-            // A hand may have written any number: the receipt is not checked yet, and a row may report any use.
+            // Any number may have been written by hand: the receipt is not checked yet, and a row may report any use.
             let left = Tokens::from_micros(cost.micros().saturating_sub(charge.before.micros()).max(0));
             if place == last { left } else { left.min(charge.cost) }
         };

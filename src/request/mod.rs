@@ -174,9 +174,9 @@ impl Request {
     /// Lets the call lapse: its tokens come back `span` after they are ready, unless the call is settled or cancelled
     /// before.
     ///
-    /// Use it for an estimate that nobody settles if its owner dies. One request sets it for the whole call, which is
-    /// stored in a row of its own in `tollgate.calls`. The tokens come back a second or two after the lapse, if some
-    /// process looks for lapsed calls: the task of a `Sweeper`, or a gate that makes such calls. Until then a
+    /// Use it for an estimate that would stay unsettled if its owner dies. One request sets it for the whole call,
+    /// which is stored in a row of its own in `tollgate.calls`. The tokens come back a second or two after the lapse,
+    /// if some process looks for lapsed calls: the task of a `Sweeper`, or a gate that makes such calls. Until then a
     /// settlement still succeeds.
     ///
     /// If this method and [`tracked_for`](Self::tracked_for) are both called, the last one counts.

@@ -1,4 +1,5 @@
-//! Statements about calls with a name. A writer of a call has locked the rows of its limits before, as everybody does.
+//! Statements about stored calls. A transaction that writes a stored call has locked the rows of its limits before, as
+//! all do.
 
 use serde::Serialize;
 use sqlx::postgres::PgRow;
@@ -21,9 +22,9 @@ use crate::tokens::Tokens;
 #[derive(Debug)]
 pub(crate) struct Lapsed {
     pub(crate) calls: Vec<CallRow>,
-    /// How many more there were.
+    /// The number of other lapsed calls, which this release cannot read.
     pub(crate) unreadable: u64,
-    /// When the last of all had lapsed.
+    /// When the last of all these calls had lapsed.
     pub(crate) last: Option<Timestamp>,
 }
 
@@ -55,8 +56,8 @@ macro_rules! on_calls {
 }
 
 impl Store<'_> {
-    /// Reads the calls that a plan must know, without a lock; `None` where there is none. It does not read what a
-    /// settlement may take for granted: [`swap`](Self::swap) finds out.
+    /// Reads the calls that a plan must know, without a lock; `None` for a missing one. It does not read a call that a
+    /// settlement may assume, because [`swap`](Self::swap) checks it.
     pub(crate) async fn peek_calls(&mut self, plan: &Plan) -> Result<Vec<Option<CallRow>>, Error> {
         let (mut known, mut asked) = (plan.assumed(), plan.asked_names());
         asked.retain(|name| known[*name].is_none());
@@ -67,7 +68,7 @@ impl Store<'_> {
         Ok(known)
     }
 
-    /// Locks the calls that a plan must know, and reads them; `None` where there is none.
+    /// Locks the calls that a plan must know, and reads them; `None` for a missing one.
     pub(crate) async fn lock_calls(&mut self, plan: &Plan) -> Result<Vec<Option<CallRow>>, Error> {
         let (mut known, asked) = (vec![None; plan.names().len()], plan.asked_names());
         for (names, places) in by_part(plan, &asked) {
@@ -77,7 +78,7 @@ impl Store<'_> {
         Ok(known)
     }
 
-    /// Writes what became of calls that the transaction has locked, and of new ones.
+    /// Writes the changes of calls that the transaction has locked, and inserts new ones.
     pub(crate) async fn save_calls(&mut self, names: &[CallName], changes: &[CallChange]) -> Result<(), Error> {
         let mut changes: Vec<_> = changes.iter().collect();
         changes.sort_by_key(|change| change.name());
@@ -120,7 +121,7 @@ impl Store<'_> {
         .await
     }
 
-    /// Notes how much of a call is used so far, in no transaction.
+    /// Stores the use of a call so far, outside of a transaction.
     pub(crate) async fn report_call(&mut self, call: &CallName, used: Tokens) -> Result<(), Error> {
         let (part, key) = (part_number(call.part), call.key().as_str());
         let reported = query_file!("src/store/sql/report_call.sql", part, call.name(), key, call.id(), used.micros());
@@ -128,7 +129,7 @@ impl Store<'_> {
         if reported.is_empty() { Err(Error::ReceiptUsed { limit: call.name.clone().into() }) } else { Ok(()) }
     }
 
-    /// The first calls of a part that have lapsed since an instant, behind so many that are left. Locks none.
+    /// The first calls of a part that have lapsed since an instant, behind so many that were left. It locks none.
     pub(crate) async fn find_lapsed(
         &mut self,
         part: u16,
@@ -187,7 +188,7 @@ impl<'c> CallColumns<'c> {
     }
 }
 
-/// Adds what was found of some names, with numbers that count from 1.
+/// Adds the calls that were found for some names, by numbers that count from 1.
 fn add(
     known: &mut [Option<CallRow>],
     names: &[&CallName],
@@ -222,7 +223,7 @@ fn json(value: &impl Serialize) -> String {
     serde_json::to_string(value).expect("records of numbers and texts become JSON")
 }
 
-/// Some names of a plan, in lock order, and their places, divided by part: each piece is one statement's affair.
+/// Some names of a plan, in lock order, and their places, divided by part: one statement for each piece.
 fn by_part<'p>(plan: &'p Plan, places: &'p [usize]) -> impl Iterator<Item = (Vec<&'p CallName>, &'p [usize])> {
     let name = |place: &usize| &plan.names()[*place];
     let pieces = places.chunk_by(move |one, other| name(one).part == name(other).part);
@@ -233,7 +234,7 @@ fn failed(step: Step, name: &CallName) -> impl FnOnce(sqlx::Error) -> Error {
     move |source| database(step, name.name(), source)
 }
 
-/// Fails where a trigger or a policy keeps a call from being written.
+/// Fails if a trigger or a policy keeps a call from being written.
 fn expect(written: Result<Vec<PgRow>, sqlx::Error>, count: usize, name: &CallName) -> Result<(), Error> {
     let written = written.map_err(failed(Step::Save, name))?;
     if written.len() == count { Ok(()) } else { Err(unwritten_call(name)) }

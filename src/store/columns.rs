@@ -24,11 +24,12 @@ pub(super) struct Values {
     pub(super) lists: Slices,
 }
 
-/// The lists of several rows in one array, for PostgreSQL has no array of arrays of different lengths.
+/// The lists of several rows in one array, because PostgreSQL has no array of arrays of different lengths.
 #[derive(Default)]
 pub(super) struct Slices {
     pub(super) numbers: Vec<i64>,
-    /// Where those of each row begin and end, counted from 1; `None` for null. An empty list ends before it begins.
+    /// Where the numbers of each row begin and end, counted from 1; `None` for null. An empty list ends before it
+    /// begins.
     pub(super) firsts: Vec<Option<i32>>,
     pub(super) lasts: Vec<Option<i32>>,
 }
@@ -58,19 +59,19 @@ impl Slices {
     }
 }
 
-/// The numbers by which a statement tells, without a lock and in floats, that a row is evidently short of a balance.
+/// The numbers with which a statement sees, without a lock and in floats, that a row is evidently short of a balance.
 ///
-/// Only a hint: it decides whether a row is locked, never whether a call is granted.
+/// It is only a hint: it decides whether a row is locked, never whether a call is granted.
 #[derive(Default)]
 pub(super) struct Hint {
-    /// In micro-tokens, counted from a full row; `None` for no hint.
+    /// The balance in micro-tokens, counted from a full row; `None` for no hint.
     pub(super) value: Option<i64>,
     /// Micro-tokens per period.
     pub(super) rate: f64,
     /// In seconds.
     pub(super) period: f64,
     pub(super) stepped: bool,
-    /// In seconds since the Unix epoch; `None` where steps are counted from the row itself.
+    /// In seconds since the Unix epoch; `None` if steps are counted from the row itself.
     pub(super) phase: Option<f64>,
 }
 
@@ -83,12 +84,12 @@ impl Hint {
         Self {
             value: Some(balance.micros().saturating_sub(terms.top())),
             rate: if terms.flow.counts() { 0.0 } else { float(terms.rate) },
-            // Of a wallet, which has none, any will do.
+            // A wallet has no period, so any number will do.
             period: seconds(terms.period.max(1)),
             stepped: matches!(terms.flow, Flow::FirstUse | Flow::Grid { .. } | Flow::Named { .. }),
             phase: match terms.flow {
                 Flow::Continuous | Flow::FirstUse | Flow::Sliding { .. } | Flow::Leased | Flow::Wallet => None,
-                // The grid that reaches back from a named period counts no step too few.
+                // The grid that reaches back from a named period never counts too few steps.
                 Flow::Grid { phase: start } | Flow::Named { start, .. } => Some(seconds(start)),
             },
         }

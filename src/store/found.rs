@@ -22,7 +22,7 @@ pub(crate) struct Found {
     pub(super) versions: Vec<Option<Version>>,
 }
 
-/// Where a version of a row lies, and the transaction that wrote it: `ctid` and `xmin`, as PostgreSQL writes them.
+/// The place of a version of a row, and the transaction that wrote it: `ctid` and `xmin`, as PostgreSQL writes them.
 #[derive(Debug)]
 pub(super) struct Version {
     pub(super) tid: String,
@@ -30,7 +30,7 @@ pub(super) struct Version {
 }
 
 impl Found {
-    /// Nothing yet, to append to.
+    /// An empty result, to append to.
     pub(super) fn none() -> Self {
         Self {
             now: Timestamp::MIN,
@@ -42,7 +42,7 @@ impl Found {
         }
     }
 
-    /// Adds what was found in the next table or part: the latest clock counts for all.
+    /// Adds the rows that were found in the next table or part. The latest clock counts for all.
     pub(super) fn append(&mut self, later: Self) {
         self.now = self.now.max(later.now);
         self.xid = later.xid.or(self.xid);
@@ -53,7 +53,7 @@ impl Found {
         self.versions.extend(later.versions);
     }
 
-    /// Reads what a statement returns that locks one row, or finds none.
+    /// Reads the result of a statement that locks one row, or finds none.
     pub(super) fn at_most_one(rows: &[PgRow]) -> Result<Option<Self>, sqlx::Error> {
         let Some(row) = rows.first() else { return Ok(None) };
         let found = state(row.try_get(3)?, row.try_get(4)?, row.try_get(5)?, row.try_get(6)?);
@@ -66,7 +66,7 @@ impl Found {
         }))
     }
 
-    /// Reads what `lock` returns for so many rows: arrays that count the rows from 1.
+    /// Reads the result of `lock` for so many rows: arrays that count the rows from 1.
     pub(super) fn locked(rows: &[PgRow], asked: usize) -> Result<Self, sqlx::Error> {
         let row = rows.first().ok_or(sqlx::Error::RowNotFound)?;
         let mut found = Self { now: row.try_get(0)?, xid: row.try_get(1)?, states: vec![None; asked], ..Self::none() };
@@ -82,14 +82,14 @@ impl Found {
         Ok(found)
     }
 
-    /// Reads what `claim` returns: the same, and the numbers of the rows that it inserted.
+    /// Reads the result of `claim`: that of `lock`, and the numbers of the rows that it inserted.
     pub(super) fn claimed(rows: &[PgRow], asked: usize) -> Result<Self, sqlx::Error> {
         let found = Self::locked(rows, asked)?;
         let inserted: Option<Vec<i32>> = rows[0].try_get(7)?;
         Ok(Self { inserted: inserted.into_iter().flatten().map(index).collect::<Result<_, _>>()?, ..found })
     }
 
-    /// Reads what `peek` returns: arrays in the order asked.
+    /// Reads the result of `peek`: arrays in the order of the given rows.
     pub(super) fn peeked(rows: &[PgRow]) -> Result<Self, sqlx::Error> {
         let row = rows.first().ok_or(sqlx::Error::RowNotFound)?;
         let (values, instants): (Vec<Option<i64>>, Vec<Option<Stored>>) = (row.try_get(1)?, row.try_get(2)?);
@@ -110,12 +110,12 @@ impl Found {
     }
 }
 
-/// The index of what a statement counts from 1.
+/// The index for a number that a statement counts from 1.
 pub(super) fn index(number: i32) -> Result<usize, sqlx::Error> {
     usize::try_from(number - 1).map_err(|error| sqlx::Error::Decode(error.into()))
 }
 
-/// The state of a row, or what is wrong with it; `None` where it is missing. Lists come as text: PostgreSQL gathers no
+/// The state of a row, or its fault; `None` if it is missing. Lists come as text, because PostgreSQL cannot gather
 /// arrays of different lengths.
 fn state(
     value: Option<i64>,

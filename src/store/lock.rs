@@ -1,24 +1,23 @@
 //! Statements that lock rows, and insert missing ones.
 //!
 //! `lock_one.sql` takes one row. `claim.sql` takes several, and inserts those that are missing; `lock.sql` takes
-//! several and inserts none. `lock_free.sql` takes the first of several that nobody holds.
+//! several and inserts none. `lock_free.sql` takes the first of several that no transaction holds.
 //!
 //! # The clock
 //!
 //! A statement reads the clock after its last lock, over an aggregate of the locked rows. Three forms that look right
 //! are wrong. `select …, clock_timestamp() … for update` reads the clock before it waits, if the holder did not change
-//! the row. A count as a scalar sub-select beside the clock is evaluated after it, or not at all. `now()` is the start
-//! of the transaction.
+//! the row. If a count stands beside the clock as a scalar sub-select, it is evaluated after the clock, or not at all.
+//! `now()` is the start of the transaction.
 //!
-//! On Citus one row takes `lock_fast_path.sql`, which has the first of these forms. An instant that is too early grants
-//! no tokens too many, but a reservation that is ready could still be cancelled, and a lease would begin before it is
-//! held. So a lock that took more than five milliseconds is followed by `lock_one.sql`, which reads the clock once
-//! more.
+//! On Citus one row takes `lock_fast_path.sql`, which has the first of these forms. An instant that is too early never
+//! grants too many tokens, but a reservation that is ready could still be cancelled, and a lease would begin before it
+//! is held. So if the lock took more than five milliseconds, `lock_one.sql` follows, which reads the clock once more.
 //!
 //! # Missing rows
 //!
-//! `claim.sql` inserts a missing row where its place is in the lock order. To lock the rows that exist and insert the
-//! others afterwards is a second lock order, and it deadlocked in 76 of 307 runs of a stress test.
+//! `claim.sql` inserts a missing row at its place in the lock order. To lock the existing rows and insert the others
+//! afterwards would be a second lock order, which deadlocked in 76 of 307 runs of a stress test.
 
 use std::time::Duration;
 
@@ -64,8 +63,8 @@ impl Store<'_> {
         found.map_err(failed(Step::Lock, row))
     }
 
-    /// Locks one row by statements that Citus plans once, and not at each call. `None` where the row is missing, and
-    /// where the clock may have been read before a wait for the row, which is locked by now.
+    /// Locks one row by statements that Citus plans once, and not at each call. `None` if the row is missing, or if the
+    /// clock may have been read before a wait for the row, which is then locked.
     async fn lock_on_fast_path(&mut self, row: &Row, need: Option<&Need>) -> Result<Option<Found>, Error> {
         let at = self.at;
         macro_rules! fast_path {
@@ -88,8 +87,8 @@ impl Store<'_> {
         Ok(found.filter(|_| at.is_some() || asked.elapsed() <= A_MOMENT))
     }
 
-    /// Locks the first of some rows of one table and part that nobody else holds: its place among them, and what it
-    /// holds; `None` where all are held or missing.
+    /// Locks the first of some rows of one table and part that no other transaction holds. Returns its place among
+    /// them, and its state; `None` if all are held or missing.
     pub(crate) async fn lock_free(&mut self, rows: &[&Row]) -> Result<Option<(usize, Found)>, Error> {
         let Columns { names, keys, shards } = Columns::of(rows.iter().copied());
         let at = self.at;
@@ -111,10 +110,10 @@ impl Store<'_> {
         locked.and_then(read).map_err(failed(Step::Lock, rows[0]))
     }
 
-    /// Inserts the missing ones of some rows, given in lock order, and locks and reads the others.
+    /// Inserts those of the rows, given in lock order, that are missing, and locks and reads the others.
     pub(crate) async fn claim(&mut self, rows: &[Row]) -> Result<Found, Error> {
         if self.backend.parts.is_distributed() {
-            // Citus takes no insert inside of a CTE.
+            // Citus accepts no insert inside of a CTE.
             let inserted = self.place(rows).await?;
             return self.lock_beside(rows, inserted).await;
         }
@@ -137,13 +136,13 @@ impl Store<'_> {
             found.append(claimed.map_err(failed_among(Step::Insert, piece))?);
         }
         if found.states.iter().flatten().count() + found.inserted.len() < rows.len() {
-            // Somebody else inserted one meanwhile: it is locked by now, and seen by the next statement.
+            // Another transaction inserted one meanwhile. It is locked by now, and the next statement sees it.
             return self.lock_beside(rows, found.inserted).await;
         }
         Ok(found)
     }
 
-    /// Locks rows of which some were inserted: these stay `None`.
+    /// Locks rows, of which some were inserted. The inserted ones stay `None`.
     async fn lock_beside(&mut self, rows: &[Row], inserted: Vec<usize>) -> Result<Found, Error> {
         let mut found = self.lock(rows).await?;
         for place in &inserted {
@@ -152,8 +151,8 @@ impl Store<'_> {
         Ok(Found { inserted, ..found })
     }
 
-    /// Inserts the missing ones of some rows, given in lock order, and locks the others; the places of those that it
-    /// inserted.
+    /// Inserts those of the rows, given in lock order, that are missing, and locks the others. Returns the places of
+    /// the inserted ones.
     async fn place(&mut self, rows: &[Row]) -> Result<Vec<usize>, Error> {
         let (mut placed, mut before) = (Vec::new(), 0);
         for piece in by_table_and_part(rows) {
@@ -204,7 +203,7 @@ impl Store<'_> {
         Ok(found)
     }
 
-    /// Deletes rows that transaction `xid` has inserted for nothing.
+    /// Deletes rows that transaction `xid` has inserted for a refusal.
     pub(crate) async fn remove(&mut self, rows: &[Row], xid: i64) -> Result<(), Error> {
         let xid = self.provable(xid);
         for piece in by_table_and_part(rows) {
@@ -225,7 +224,7 @@ impl Store<'_> {
         Ok(())
     }
 
-    /// Deletes the rows behind the last shard of each key: `rows` are the first ones that are stale.
+    /// Deletes the rows behind the last shard of each key. `rows` are the first stale ones.
     pub(crate) async fn remove_stale(&mut self, rows: &[Row]) -> Result<(), Error> {
         for piece in by_table_and_part(rows) {
             let Columns { names, keys, shards } = Columns::of(piece);
@@ -245,5 +244,5 @@ impl Store<'_> {
     }
 }
 
-/// A lock that took longer may have been waited for.
+/// If a lock took longer, the statement may have waited for it.
 const A_MOMENT: Duration = Duration::from_millis(5);

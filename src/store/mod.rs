@@ -1,35 +1,36 @@
 //! The only code that knows tables. Each statement is a file under `sql/`, which says what it locks and what it
 //! returns, and is checked at compile time against `sqlx-data.json`.
 //!
-//! A statement about one table is written once, for `tollgate.durable`. `./dev sqlx` generates its twin for
+//! A statement about one table is written once, for `tollgate.durable`. `./dev sqlx` generates the same statement for
 //! `tollgate.ephemeral` into `sql/ephemeral/`, and a macro chooses between the two. Every statement names one part, so
 //! Citus sends it to one node; on plain PostgreSQL all rows are in part 0.
 //!
 //! Arrays are unnested from a sub-select with `offset 0`. PostgreSQL estimates the length of a bare parameter and plans
-//! anew for each length, which takes longer than the call (1.3 ms). Unnested in a select list, they need no tuple store
-//! each.
+//! again for each length, which takes longer than the call (1.3 ms). If arrays are unnested in a select list, they do
+//! not each need a tuple store.
 //!
 //! # Plans that hold
 //!
 //! A session keeps the plan of a named statement, and PostgreSQL makes it by the size that the table has at that
 //! moment. A plan for sixty rows read the whole table for each of 64 rows once there were 100 000, and a batch took two
 //! seconds. So the tables begin with an empty megabyte that vacuum leaves, which makes a look-up by the index the
-//! cheapest plan at every size. Statements do their part. Arrays count as ten rows, while `generate_subscripts` would
-//! count as a thousand, and those that write by place have a condition that always holds and counts as a row in two
+//! cheapest plan at every size. The statements help, too. Arrays count as ten rows, while `generate_subscripts` would
+//! count as a thousand. Statements that write by place have a condition that always holds and counts as one row in two
 //! hundred. A crash takes the megabyte of `tollgate.ephemeral` with it; then the plans hold once the table has grown
 //! and autovacuum has analyzed it, which may take a minute.
 //!
 //! # Names that nobody shadows
 //!
-//! Functions are qualified, and operands are cast until `pg_catalog` has an operator for just these types: one that
-//! fits better would be found in any schema of the search path. Operators are not qualified: only a path that names
-//! `pg_catalog` late could shadow them, and there every statement of the application is shadowed too.
+//! Functions are qualified, and operands are cast until `pg_catalog` has an operator for exactly these types: an
+//! operator that fits better would be found in any schema of the search path. Operators are not qualified: only a path
+//! that names `pg_catalog` late could shadow them, and with such a path every statement of the application is shadowed,
+//! too.
 //!
 //! # Rows that are hidden
 //!
-//! A statement that may find no row fails where row security hides rows: a row that is hidden is not one that is
-//! missing. Its condition is no boolean then but a text that says so, which PostgreSQL reports as an error. It names no
-//! row, so it is evaluated once. A write needs no proof: it counts its rows, or PostgreSQL refuses it.
+//! A statement that may find no row fails if row security hides rows, because a hidden row is not a missing one. Its
+//! condition is then no boolean but a text that says so, which PostgreSQL reports as an error. The condition names no
+//! row, so it is evaluated once. A write needs no such proof: it counts its rows, or PostgreSQL refuses it.
 //!
 //! The tables of operators, `tollgate.limits` and `tollgate.overrides`, belong to `limits` and `overrides`.
 
@@ -65,7 +66,7 @@ macro_rules! fetch {
     };
 }
 
-// Below the macro, which they use.
+// These modules come after the macro, because they use it.
 mod lock;
 mod save;
 mod swap;
@@ -77,10 +78,10 @@ pub(crate) use sweep::{FullRow, FullRows, Place};
 /// The tables, over one connection.
 pub(crate) struct Store<'c> {
     conn: &'c mut PgConnection,
-    /// The instant to take for now instead of the clock.
+    /// The instant to use instead of the clock.
     at: Option<Timestamp>,
     backend: Backend,
-    /// Whether a statement outside of a transaction gets one of its own.
+    /// Whether a statement outside of a transaction gets a transaction of its own.
     wraps: bool,
 }
 
@@ -102,9 +103,9 @@ impl<'c> Store<'c> {
         Self { conn, at, backend, wraps: false }
     }
 
-    /// Gives each unnamed statement outside of a transaction one of its own, on a connection on which nobody begins one
-    /// by hand. The driver prepares and executes in two round trips. Outside of a transaction a pooler may send the
-    /// second to another server, which would execute whatever was prepared there last.
+    /// Gives each unnamed statement outside of a transaction a transaction of its own. No transaction may be begun by
+    /// hand on this connection. The driver prepares and executes in two round trips. Outside of a transaction a pooler
+    /// may send the second to another server, which would execute the statement that was prepared there last.
     pub(crate) fn wrapping(mut self) -> Self {
         self.wraps = self.backend.unnamed;
         self
@@ -115,7 +116,8 @@ impl<'c> Store<'c> {
         if self.backend.unnamed { self.expect_transaction(limit).await } else { Ok(()) }
     }
 
-    /// Fails outside of a transaction if no later statement can tell. On Citus each node counts its own transactions.
+    /// Fails outside of a transaction if no later statement can find that out. On Citus each node counts its own
+    /// transactions.
     pub(crate) async fn expect_transaction_if_blind(&mut self, limit: &str) -> Result<(), Error> {
         let blind = self.backend.unnamed || self.backend.parts.is_distributed();
         if blind { self.expect_transaction(limit).await } else { Ok(()) }
@@ -129,8 +131,8 @@ impl<'c> Store<'c> {
     /// Fails if the connection is in no transaction, by two questions to the server: a transaction still has the mark
     /// that the first one sets.
     ///
-    /// In the simple protocol, which a pooler never takes apart: there may be no transaction that keeps it from doing
-    /// so.
+    /// It uses the simple protocol, which a pooler never takes apart: there may be no transaction that would prevent
+    /// that.
     async fn prove_transaction(&mut self, limit: &str) -> Result<(), Error> {
         let mark = sqlx::raw_sql(include_str!("sql/mark_transaction.sql"));
         let is_marked = sqlx::raw_sql(include_str!("sql/is_marked.sql"));
@@ -141,9 +143,9 @@ impl<'c> Store<'c> {
     }
 
     /// Fails if the tables have other parts than the backend says. A call that asks the wrong part finds no row there,
-    /// and its insert is refused. For a row that is missing and is not to be inserted, only this tells.
+    /// and its insert is refused. If a row is missing and is not to be inserted, only this check finds the fault.
     ///
-    /// In the simple protocol, as above.
+    /// It uses the simple protocol, too.
     pub(crate) async fn expect_parts(&mut self, limit: &str) -> Result<(), Error> {
         let parts = self.conn.fetch_one(sqlx::raw_sql(include_str!("sql/parts.sql"))).await;
         let parts: i32 = parts.and_then(|row| row.try_get(0)).map_err(|source| database(Step::Read, limit, source))?;
@@ -154,8 +156,8 @@ impl<'c> Store<'c> {
         Err(Error::Setup { fault: SetupFault::WrongParts, source: source.into() })
     }
 
-    /// For a caller that remembers no earlier answer, and so would pay for each look. A process that names no parts
-    /// learns it at its first insert.
+    /// The check for a caller that does not remember an earlier answer, and would pay for it at each look. A process
+    /// without a number of parts gets the error at its first insert.
     pub(crate) async fn expect_parts_if_distributed(&mut self, limit: &str) -> Result<(), Error> {
         if self.backend.parts.is_distributed() { self.expect_parts(limit).await } else { Ok(()) }
     }
@@ -176,8 +178,8 @@ impl<'c> Store<'c> {
     }
 }
 
-/// Says once that a connection keeps no statement: sqlx 0.9 then prepares one under a new name for each call, and never
-/// closes it.
+/// Warns once that a connection keeps no statement. sqlx 0.9 then prepares a statement under a new name for each call,
+/// and never closes it.
 #[cold]
 fn tell_of_leak() {
     static IS_TOLD: AtomicBool = AtomicBool::new(false);
@@ -190,7 +192,7 @@ fn tell_of_leak() {
 }
 
 /// Begins at READ COMMITTED, whatever the database's default, with timeouts for locks and statements, in one round
-/// trip. The server rolls back by itself where we are cut off from it, since nobody else could free the rows.
+/// trip. If we are cut off from the server, it rolls back by itself, because nothing else could free the rows.
 pub(crate) async fn begin(
     conn: &mut PgConnection,
     backend: Backend,
@@ -210,14 +212,14 @@ pub(crate) async fn begin(
     conn.begin_with(AssertSqlSafe(sql)).await
 }
 
-/// A timeout as PostgreSQL takes it, in milliseconds, rounded up; zero would be none.
+/// A timeout for PostgreSQL, in milliseconds, rounded up; at least 1, because 0 would mean no timeout.
 pub(crate) fn millis(timeout: Duration) -> u128 {
     timeout.as_nanos().div_ceil(1_000_000).clamp(1, i32::MAX.unsigned_abs().into())
 }
 
-/// Settings for the rest of the transaction: on Citus for its nodes, too, where it waits for rows without an end
-/// otherwise. It sends a node the whole text around a setting, once for each setting. A `begin` in it makes the node
-/// log a warning, and a short transaction took twice as long. Inside of `do` each setting is a text of its own.
+/// Settings for the rest of the transaction. On Citus they are set on its nodes, too, which otherwise wait for rows
+/// forever. Citus sends a node the whole text around a setting, once for each setting. A `begin` in that text makes the
+/// node log a warning, and a short transaction took twice as long. Inside of `do` each setting is a text of its own.
 pub(crate) fn set_local(parts: Parts, settings: &str) -> String {
     if parts.is_distributed() {
         format!("set local citus.propagate_set_commands = 'local'; do $$ begin {settings} end $$")
@@ -234,7 +236,7 @@ pub(crate) fn table_of(storage: Storage) -> &'static str {
     }
 }
 
-/// Rows in lock order, divided by table and part: each piece is one statement's affair.
+/// Rows in lock order, divided by table and part: one statement for each piece.
 pub(crate) fn by_table_and_part(rows: &[Row]) -> impl Iterator<Item = &[Row]> {
     rows.chunk_by(|one, other| (one.storage, one.part) == (other.storage, other.part))
 }

@@ -7,16 +7,16 @@ pub(super) enum Said {
     Away,
     /// Logins at the server fail: it is away, or it refuses them. The pooler does not tell which.
     Failing,
-    /// It has too much to do, or it ended this connection: another try may succeed.
+    /// It is overloaded, or it ended this connection: another try may succeed.
     Busy,
     /// Everything else: a wrong password, user, database or setting, and unknown words.
     Refused,
 }
 
 impl Said {
-    /// Reads a message. It must be the whole one, because a client chooses some of the names in them.
+    /// Reads a message. The whole message must match, because a client chooses some of the names in messages.
     pub(super) fn of(message: &str) -> Self {
-        // Since 1.24 it quotes why the login failed, in up to 127 bytes in all.
+        // Since 1.24 PgBouncer quotes why the login failed, in up to 127 bytes in all.
         let quoted = message.strip_prefix("server login has been failing, cached error: ");
         let (words, is_quoted) = match quoted {
             Some(quoted) => (quoted.strip_suffix(" (server_login_retry)").unwrap_or(quoted), true),
@@ -42,7 +42,7 @@ const AWAY: &[&str] = &[
     "server shutting down",
 ];
 
-/// Why it has no connection to the server, in its own words.
+/// PgBouncer's own messages about a connection to the server that it does not have.
 const CONNECT_FAILED: &[&str] =
     &["cannot connect", "connect failed", "connect timeout", "server DNS lookup failed", "server conn crashed?"];
 

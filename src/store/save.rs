@@ -13,15 +13,15 @@ use crate::limit::Storage;
 use crate::plan::{CallChange, Change, Row};
 
 impl Store<'_> {
-    /// Writes what changed in rows that transaction `xid` holds. Where nothing is distributed it is one statement: all
-    /// changes are written, or none.
+    /// Writes the changes of rows that transaction `xid` holds. If the tables are not distributed, it is one statement:
+    /// all changes are written, or none.
     pub(crate) async fn save(&mut self, rows: &[Row], changes: &[Change], xid: i64) -> Result<(), Error> {
         let xid = self.provable(xid);
         let pieces: Vec<&[Row]> = if xid.is_some() { vec![rows] } else { by_table_and_part(rows).collect() };
         let (mut end, mut rest) = (0, changes);
         for piece in pieces {
             end += piece.len();
-            // In the order of their rows.
+            // The changes are in the order of their rows.
             let (changes, later) = rest.split_at(rest.partition_point(|change| change.row < end));
             rest = later;
             let written = match changes {
@@ -30,8 +30,8 @@ impl Store<'_> {
                 _ => self.save_rows(rows, changes, xid).await,
             };
             if written.map_err(failed(Step::Save, &piece[0]))? != changes.len() {
-                // Another transaction than the one that holds the rows, or something that keeps them from being
-                // written.
+                // The statement ran in another transaction than the one that holds the rows, or something keeps the
+                // rows from being written.
                 self.prove_transaction(piece[0].name()).await?;
                 return Err(unwritten(&rows[changes[0].row]));
             }
@@ -39,8 +39,8 @@ impl Store<'_> {
         Ok(())
     }
 
-    /// Saves rows that are locked, and what became of calls that are locked or new, in one statement: whole or not at
-    /// all, even if the caller goes away. On Citus in several.
+    /// Saves locked rows, and the changes of locked or new calls, in one statement: all or nothing, even if the caller
+    /// goes away. On Citus it takes several statements.
     pub(crate) async fn save_with_calls(
         &mut self,
         rows: &[Row],
@@ -62,7 +62,7 @@ impl Store<'_> {
         Ok(())
     }
 
-    /// How many rows were written.
+    /// Writes one row. Returns how many rows were written.
     async fn save_one(&mut self, row: &Row, state: &State, xid: Option<i64>) -> Result<usize, sqlx::Error> {
         let rows = fetch!(
             self,
@@ -181,7 +181,8 @@ impl Store<'_> {
         usize::try_from(written).map_err(|error| sqlx::Error::Decode(error.into()))
     }
 
-    /// The transaction, where a statement can compare it with its own: on Citus each node counts its own transactions.
+    /// The transaction, if a statement can compare it with its own. On Citus it cannot: each node counts its own
+    /// transactions.
     pub(super) fn provable(&self, xid: i64) -> Option<i64> {
         (!self.backend.parts.is_distributed()).then_some(xid)
     }

@@ -1,11 +1,11 @@
-//! Statements that read rows without a lock, and write those that still are the version that was read.
+//! Statements that read rows without a lock, and write them if they still are the version that was read.
 //!
-//! A version is where the row lies and which transaction wrote it (`ctid`, `xmin`). The pair identifies a version only
-//! from a read to a write on one connection, milliseconds later, so nothing keeps it longer.
+//! A version is the place of the row and the transaction that wrote it (`ctid`, `xmin`). The pair identifies a version
+//! only from a read to a write on one connection, milliseconds later, so nothing keeps it longer.
 //!
-//! A statement that writes groups all or none locks in a CTE: PostgreSQL plans a table of one row such that a sub-query
-//! runs once for each row that is there by then, and counts other rows each time. A row that stands alone is written
-//! once under any plan, so the text of `swap.sql` has no CTE.
+//! A statement that writes whole groups locks their rows in a CTE. Without the CTE, PostgreSQL plans for a table of one
+//! row, and runs the sub-query once for each row that is there by then. Each run then counts other rows. A row that
+//! stands alone is written once under any plan, so the text of `swap.sql` has no CTE.
 
 use std::collections::BTreeMap;
 use std::iter;
@@ -30,7 +30,8 @@ pub(crate) struct Swap<'c> {
     pub(crate) calls: Vec<Grouped<&'c CallChange>>,
 }
 
-/// A change of what was read without a lock, and the group that it stands or falls with, named by one of its rows.
+/// A change of a row or a call that was read without a lock, and the group with which it is written or lost. The group
+/// is named by one of its rows.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Grouped<C> {
     pub(crate) change: C,
@@ -60,10 +61,10 @@ impl Store<'_> {
         Ok(found)
     }
 
-    /// Writes the changes of rows and calls that still are as they were found, group by group; the groups that are
-    /// written, as often as they have rows, and at least once.
+    /// Writes the changes of rows and calls that still are as they were found, group by group. Returns the groups that
+    /// were written, each as often as it has rows, and at least once.
     ///
-    /// A swap is not empty. It holds all changes of each of its groups, of rows that are there.
+    /// A swap is not empty. It holds all changes of each of its groups, and all of their rows exist.
     pub(crate) async fn swap(
         &mut self,
         rows: &[Row],
@@ -90,7 +91,7 @@ impl Store<'_> {
         groups.map_err(failed(Step::Save, first))
     }
 
-    /// Rows without a list, each for itself.
+    /// Writes rows without a list, each by itself.
     async fn swap_rows(
         &mut self,
         first: &Row,
@@ -115,7 +116,7 @@ impl Store<'_> {
         )
     }
 
-    /// Rows that are written all or none with others.
+    /// Writes rows group by group, each group as a whole or not at all.
     async fn swap_groups(
         &mut self,
         first: &Row,
@@ -146,11 +147,12 @@ impl Store<'_> {
         )
     }
 
-    /// Rows, and the names of the calls that write them.
+    /// Writes rows, and the stored calls that belong to them.
     ///
-    /// New ids are inserted without `on conflict do nothing`, which would write the rows and not the id, and so charge
-    /// one call twice. An id that is there aborts the statement, and all of its groups are decided again under locks.
-    /// This is rare: the call that inserted the id since the peek has nearly always written one of the rows, too.
+    /// New ids are inserted without `on conflict do nothing`, which would write the rows but not the id, and so charge
+    /// one call twice. An id that already exists aborts the statement, and all of its groups are decided again under
+    /// locks. This is rare: the call that inserted the id since the peek has nearly always written one of the rows,
+    /// too.
     async fn swap_calls(
         &mut self,
         first: &Row,
@@ -230,7 +232,7 @@ impl Swap<'_> {
         sizes
     }
 
-    /// A row of one of its groups: all of them are of one table and part.
+    /// A row of one of its groups; all rows are of one table and part.
     pub(crate) fn first(&self) -> usize {
         let groups = self.rows.iter().map(|row| row.group).chain(self.calls.iter().map(|call| call.group));
         groups.min().expect("a swap is not empty")
@@ -245,7 +247,7 @@ fn count(count: usize) -> i64 {
     i64::try_from(count).expect("a batch fits in memory")
 }
 
-/// The versions of what is to be written. All of it was found.
+/// The versions of the rows and calls to be written. All of them were found.
 fn versions<'f>(found: impl Iterator<Item = Option<&'f Version>>) -> (Vec<&'f str>, Vec<&'f str>) {
     let version = |version: Option<&'f Version>| version.expect("only what is there is swapped");
     found.map(version).map(|Version { tid, xmin }| (tid.as_str(), xmin.as_str())).unzip()

@@ -1,7 +1,7 @@
-//! How values travel: an instant is the `int8` that PostgreSQL itself sends for a `timestamptz`, microseconds since the
-//! year 2000. No instant goes through chrono or SQL arithmetic. That keeps every instant exact, spares a conversion for
-//! each, and lets an infinite one be an error instead of a panic. In 3 % of cases `to_timestamp(µs / 1e6)` is wrong. It
-//! also keeps the inferred types of our statements out of reach of the features that other crates switch on in sqlx.
+//! The encoding of values: an instant is the `int8` that PostgreSQL itself sends for a `timestamptz`, microseconds
+//! since the year 2000. No instant goes through chrono or SQL arithmetic; `to_timestamp(µs / 1e6)` is wrong in 3 % of
+//! cases. So every instant stays exact and needs no conversion, and an infinite one is an error and no panic. This also
+//! keeps the inferred types of our statements independent of the features that other crates switch on in sqlx.
 
 use sqlx::encode::IsNull;
 use sqlx::error::BoxDynError;
@@ -35,7 +35,8 @@ impl Decode<'_, Postgres> for Timestamp {
     }
 }
 
-/// An instant as a row holds it, where it may be infinite: of many rows the one that is corrupt is to be named.
+/// An instant in a row, which may be infinite. It is checked later, so that the error can name the corrupt row among
+/// many.
 #[derive(Clone, Copy)]
 pub(super) struct Stored(i64);
 
@@ -44,7 +45,7 @@ impl Stored {
         if matches!(self.0, i64::MIN | i64::MAX) { Err("its instant is infinite") } else { Ok(self.nearest()) }
     }
 
-    /// An instant that only PostgreSQL can hold is cut to the last one: one behind the year 262142, and infinity.
+    /// An instant that only PostgreSQL can hold (after the year 262142, or infinity) is cut to the last instant.
     pub(super) fn nearest(self) -> Timestamp {
         Timestamp::from_micros(self.0.saturating_add(EPOCH_2000))
     }
@@ -98,8 +99,8 @@ impl<'q, E: Execute<'q, Postgres>> Execute<'q, Postgres> for Statement<E> {
         self.query.take_arguments()
     }
 
-    /// Not the query's own answer: a mapped query calls itself persistent only until its arguments are taken, which is
-    /// before the driver asks.
+    /// This is not the query's own answer, because a mapped query is persistent only until its arguments are taken,
+    /// which happens before the driver asks.
     fn persistent(&self) -> bool {
         self.named
     }

@@ -60,9 +60,9 @@ use watch::Watch;
 /// reading with this machine's clock. If two clocks have run apart by more than a minute, it [deletes
 /// nothing](Swept::clock_stepped) until they have agreed for a margin.
 ///
-/// So a sweep does harm in one case only. When it began, the clocks of the database and of this machine were both ahead
-/// by more than the margin, and the database's clock then went back. (On one host they are the same clock.) Then a
-/// swept key starts full, once, and its debt is forgiven.
+/// So a sweep does harm in one case only. When the sweep began, the clocks of the database and of this machine were
+/// both ahead by more than the margin, and the database's clock then went back. On one host the two are the same clock.
+/// In this case a swept key starts full, once, and its debt is forgiven.
 ///
 /// # Example
 ///

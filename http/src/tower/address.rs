@@ -10,9 +10,10 @@ use crate::{NoKey, TrustedProxies};
 /// The client's address, the default key: the peer's, or the one that trusted proxies report.
 ///
 /// Keys are `ip|192.0.2.1` for IPv4. IPv6 addresses are cut to their /64, which is what one subscriber gets:
-/// `ip|2001:db8:1:2::/64`. An IPv6 address that stands for an IPv4 address has the key of that: one that is mapped,
-/// compatible or translated, of NAT64 (`64:ff9b::/96`, `64:ff9b:1::/48`), 6to4 or Teredo. Where your translator has a
-/// prefix of your own, put the IPv4 address into the [`PeerAddr`], from which the peer's address is read.
+/// `ip|2001:db8:1:2::/64`. An IPv6 address that stands for an IPv4 address has the key of the IPv4 address: a mapped,
+/// compatible or translated address, or one of NAT64 (`64:ff9b::/96`, `64:ff9b:1::/48`), 6to4 or Teredo. If your
+/// translator has a prefix of your own, put the IPv4 address into the [`PeerAddr`], from which the peer's address is
+/// read.
 #[derive(Clone, Debug)]
 pub struct ClientAddress {
     proxies: TrustedProxies,
@@ -32,7 +33,7 @@ impl ClientAddress {
         Self { proxies, ipv6_prefix: 64 }
     }
 
-    /// Cuts IPv6 addresses to so many bits instead of 64, at most 128. With 48 a whole site counts as one client.
+    /// Cuts IPv6 addresses to so many bits instead of 64, at most 128. With 48 bits a whole site counts as one client.
     #[must_use]
     pub const fn ipv6_prefix(mut self, bits: u8) -> Self {
         self.ipv6_prefix = bits;

@@ -6,7 +6,7 @@ use pin_project_lite::pin_project;
 use tollgate::Lease;
 
 pin_project! {
-    /// The body of a response behind a [`TollgateLayer`](super::TollgateLayer). It keeps what the request holds of
+    /// The body of a response behind a [`TollgateLayer`](super::TollgateLayer). It keeps the request's tokens of
     /// concurrency limits until it is sent, or dropped.
     #[derive(Debug)]
     pub struct Body<B> {
@@ -33,7 +33,7 @@ impl<B: http_body::Body> http_body::Body for Body<B> {
         let this = self.project();
         let frame = this.inner.poll_frame(context);
         if let Poll::Ready(None | Some(Err(_))) = frame {
-            // Released as the last byte goes, and not when the connection is done with the response.
+            // The lease is released with the last byte, and not when the connection is done with the response.
             drop(this.lease.take());
         }
         frame

@@ -59,7 +59,7 @@ impl Credential {
         CredentialOf { credential: self, is_known: Arc::new(known) }
     }
 
-    /// Accepts all secrets. Right only **behind** the authentication, which turns made-up ones away.
+    /// Accepts all secrets. Use it only **behind** the authentication, which turns made-up secrets away.
     #[must_use]
     pub fn checked(self) -> CredentialOf {
         self.known(|_| true)
@@ -70,7 +70,7 @@ impl Credential {
 ///
 /// Keys are `bearer|` or `header|` and the field's name, then 64 hexadecimal digits. A request has no key of this kind
 /// if the secret is missing, empty, repeated or unknown. Add [`or`](ExtractKey::or) for such requests, best with the
-/// [`ClientAddress`](super::ClientAddress). Without it, one that sends its field several times is answered 400.
+/// [`ClientAddress`](super::ClientAddress). Without it, a request that sends its field several times gets a 400.
 #[derive(Clone)]
 pub struct CredentialOf {
     credential: Credential,

@@ -23,7 +23,8 @@ pub trait ExtractKey: Send + Sync + 'static {
     fn extract(&self, request: &Parts) -> Result<Key, NoKey>;
 
     /// The header field that leaves the request without a key because the client has sent it several times; none by
-    /// default. The response is then 400, whatever [`MissingKey`] says: the service may go by another of the values.
+    /// default. The response is then 400, whatever [`MissingKey`] says, because the service may go by another of the
+    /// values.
     fn repeated(&self, _request: &Parts) -> Option<HeaderName> {
         None
     }
@@ -111,11 +112,11 @@ impl ExtractKey for PathSegment {
 
 /// The fate of a request that has no key for a limit. Such requests never share a bucket by accident.
 ///
-/// One that lacks its key because the client has sent a field several times is answered 400 instead.
+/// A request that lacks its key because the client has sent a field several times gets a 400 instead.
 #[derive(Clone, Copy, Debug, Default, Eq, Hash, PartialEq)]
 #[non_exhaustive]
 pub enum MissingKey {
-    /// The response is 500 and names the remedy: the service does not know whom it serves.
+    /// The response is 500 and names the remedy, because the service does not know its client.
     #[default]
     Fail,
     /// The limit does not apply to the request. Other limits do.

@@ -34,7 +34,7 @@ impl TollgateLayer {
 }
 
 impl<R> TollgateLayer<R> {
-    /// Adds a limit: a [`Rule`], or a [`Limit`](tollgate::Limit) by the peer's address.
+    /// Adds a limit: a [`Rule`], or a [`Limit`](tollgate::Limit) with the peer's address as its key.
     pub fn limit(mut self, rule: impl Into<Rule>) -> Self {
         self.rules.push(rule.into());
         self
@@ -49,8 +49,8 @@ impl<R> TollgateLayer<R> {
     /// Asks the limits for preflights, too: `OPTIONS` requests by which a browser asks whether it may send the real
     /// one.
     ///
-    /// By default they are served like those that are [skipped](Self::skip), for a page cannot read why one was
-    /// refused. Say this where the service itself does work for such a request: anybody can send one by hand.
+    /// By default they are served like requests that are [skipped](Self::skip), because a page cannot read why a
+    /// preflight was refused. Use this if the service itself does work for such requests: anybody can send one by hand.
     pub fn count_preflights(mut self) -> Self {
         self.counts_preflights = true;
         self
@@ -84,7 +84,7 @@ impl<R> TollgateLayer<R> {
     }
 }
 
-/// As the Fetch standard has it: a CORS-preflight request.
+/// Whether a request is a CORS-preflight request by the Fetch standard.
 fn is_preflight(request: &Parts) -> bool {
     let has = |field| request.headers.contains_key(field);
     request.method == Method::OPTIONS && has(ORIGIN) && has(ACCESS_CONTROL_REQUEST_METHOD)

@@ -36,11 +36,11 @@
 //!
 //! Every limit is charged before the request is served, so the limit holds at every moment and in all processes.
 //! [`Rule::refund_if`] gives the charge back if the predicate holds for the response, and [`Rule::charge_if`] if it
-//! does not: use them for failed log-ins. [`Rule::settle_by`] reads from the response what it cost: charge an estimate,
-//! and settle at the tokens that a model used. In exchange, parallel requests that deserve no charge may be refused.
-//! There is a debt only where a response costs more than its request was charged. A look before and a debit after would
-//! save the write of a request that deserves no charge. But as many guesses would pass as run at the same time. And a
-//! wide burst would leave a debt of hours, into which a stranger could push the owner of an account.
+//! does not: use them for failed log-ins. [`Rule::settle_by`] reads the cost from the response: charge an estimate, and
+//! settle at the tokens that a model used. In exchange, parallel requests that deserve no charge may be refused. A debt
+//! arises only if a response costs more than its request was charged. A look before and a debit after would save the
+//! write of a request that deserves no charge. But then all guesses that run at the same time would pass. And a wide
+//! burst would leave a debt of hours, into which a stranger could push the owner of an account.
 //!
 //! **A missing response counts**: if the client goes away or the service fails before there is a response, the charge
 //! stays. Once there is one, no client can stop its settlement. The response waits for that, for at most a second. If
@@ -48,26 +48,26 @@
 //! one has an unknown outcome, a `tracing` event at level `warn` says so, and the charge may stay. A body that is
 //! streamed tells its cost too late for a layer: see [`Gate::stream`](tollgate::Gate::stream).
 //!
-//! **Only a charge is settled.** A gate that [takes tokens ahead](tollgate::GateBuilder::prefetch) has charged what it
-//! grants from memory, so the layer settles that like any other grant. During an outage its
-//! [`OnFailure`](tollgate::OnFailure) may grant, and charges nothing. A gate for log-ins should stay closed.
+//! **Only a charge is settled.** A gate that [takes tokens ahead](tollgate::GateBuilder::prefetch) has charged its
+//! grants from memory, so the layer settles them like any other grant. During an outage the gate's
+//! [`OnFailure`](tollgate::OnFailure) may grant a request, and charges nothing. A gate for log-ins should stay closed.
 //!
-//! Each request costs a write, and each that is settled another.
+//! Each request costs a write, and each settled request costs another.
 //!
 //! # Requests at once
 //!
 //! A [concurrency limit](tollgate::Limit::concurrency) holds its tokens until the response is sent to its end, or
-//! dropped. The gate renews their lease meanwhile. Nothing stops a response whose lease could not be renewed. An
+//! dropped. The gate renews their lease meanwhile. If the lease could not be renewed, the response still goes on. An
 //! upgrade (101, `CONNECT`) ends its response, and the connection goes on without a lease: acquire one in its handler.
 //!
 //! # Whose bucket
 //!
 //! [`ExtractKey`] chooses the bucket; [`MissingKey`] decides what happens without a key.
 //!
-//! - Two clients never share a bucket by accident. The first component of a key tells its kind: `ip|192.0.2.1`,
+//! - Two clients never share a bucket by accident. The first component of a key names its kind: `ip|192.0.2.1`,
 //!   `bearer|…`. A value that is too long for a key, or is not text, becomes a digest of all of it.
 //! - No client gets a fresh bucket by sending something else. A secret must be [known](Credential::known), and an
-//!   address must come from the peer or from your own proxy. Only a path is the client's choice, and it names a thing,
+//!   address must come from the peer or from your own proxy. Only a path is the client's choice, but it names a thing,
 //!   not a client.
 
 mod address;

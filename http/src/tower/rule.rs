@@ -8,7 +8,8 @@ use super::address::ClientAddress;
 use super::key::{ExtractKey, MissingKey};
 use crate::{NotServed, RepeatedField};
 
-/// One limit of a layer: which requests it applies to, whose bucket it charges, how much, and what responses cost.
+/// One limit of a layer: the requests that it applies to, the bucket that it charges, and the costs of requests and
+/// responses.
 ///
 /// Defaults: all requests, the bucket of the peer's address, one token, whatever the response.
 #[derive(Clone)]
@@ -26,27 +27,27 @@ pub struct Rule {
 type LimitOf = Arc<dyn Fn(&request::Parts) -> Limit + Send + Sync>;
 type CostOf = Arc<dyn Fn(Request, &request::Parts) -> Request + Send + Sync>;
 pub(super) type OnRequest = Arc<dyn Fn(&request::Parts) -> bool + Send + Sync>;
-/// The request at what its response costs, if that is not what was charged.
+/// The request with the cost of its response, if that differs from the charge.
 type OnResponse = Arc<dyn Fn(&Request, &response::Parts) -> Option<Request> + Send + Sync>;
 
 impl Rule {
-    /// A limit by the peer's address: each request costs one token.
+    /// A limit whose key is the peer's address. Each request costs one token.
     pub fn new(limit: Limit) -> Self {
         let key = Some(Arc::new(ClientAddress::peer()) as Arc<dyn ExtractKey>);
         let (cost, when) = (Arc::new(|asked, _: &_| asked), Arc::new(|_: &_| true));
         Self { limit, limit_by: None, key, cost, when, settle: None }
     }
 
-    /// Chooses the limit by the request, for example by the plan that an earlier layer has put into its extensions.
+    /// Chooses the limit from the request, for example from the plan that an earlier layer has put into its extensions.
     ///
-    /// Limits of one name share the rows of their keys, whatever their numbers: tokens that a customer has used stay
+    /// Limits of one name share the rows of their keys, whatever their numbers. So tokens that a customer has used stay
     /// used when he changes his plan.
     pub fn limit_by(mut self, limit: impl Fn(&request::Parts) -> Limit + Send + Sync + 'static) -> Self {
         self.limit_by = Some(Arc::new(limit));
         self
     }
 
-    /// Sets whose bucket is charged.
+    /// Sets the key of the bucket that is charged.
     pub fn key(mut self, key: impl ExtractKey) -> Self {
         self.key = Some(Arc::new(key));
         self
@@ -60,7 +61,7 @@ impl Rule {
 
     /// Sets how many tokens each request costs, as [`Request::cost`] does.
     ///
-    /// An invalid cost is answered with 500, and a cost that can never be granted with 400.
+    /// A request with an invalid cost gets a 500, and a request with a cost that can never be granted gets a 400.
     pub fn cost<C>(self, cost: C) -> Self
     where
         C: TryInto<Tokens, Error: Into<TokensError>> + Clone + Send + Sync + 'static,
@@ -83,12 +84,12 @@ impl Rule {
         self
     }
 
-    /// Charges before the request is served, and settles at what its response says that it cost: of a language model
-    /// the tokens that it used. Of `None` the charge stays.
+    /// Charges before the request is served, and settles at the cost that the response shows: for a language model, the
+    /// tokens that it used. With `None` the charge stays.
     ///
-    /// It gives the difference back or takes it, whatever is there, as [`Gate::settle`](tollgate::Gate::settle) does.
-    /// The [module](super) says what this means. Of this, [`refund_if`](Self::refund_if) and
-    /// [`charge_if`](Self::charge_if) the last one counts.
+    /// It gives the difference back, or takes it whatever the balance is, as [`Gate::settle`](tollgate::Gate::settle)
+    /// does. The [module](super) explains the consequences. If this, [`refund_if`](Self::refund_if) and
+    /// [`charge_if`](Self::charge_if) are combined, the last one counts.
     pub fn settle_by<C>(mut self, actual: impl Fn(&response::Parts) -> Option<C> + Send + Sync + 'static) -> Self
     where
         C: TryInto<Tokens, Error: Into<TokensError>>,
@@ -102,12 +103,13 @@ impl Rule {
         self.settle_by(move |response| refunded(response).then_some(Tokens::ZERO))
     }
 
-    /// [`refund_if`](Self::refund_if) the other way round: gives back unless the predicate holds for the response.
+    /// Works as [`refund_if`](Self::refund_if) the other way round: gives the charge back unless the predicate holds
+    /// for the response.
     pub fn charge_if(self, charged: impl Fn(&response::Parts) -> bool + Send + Sync + 'static) -> Self {
         self.refund_if(move |response| !charged(response))
     }
 
-    /// The limit as the request asks it; `None` if the limit does not apply to it.
+    /// The rule as it applies to a request; `None` if it does not apply.
     pub(super) fn apply(
         &self,
         request: &request::Parts,

@@ -47,7 +47,7 @@ where
     }
 
     fn call(&mut self, request: Request<Req>) -> Self::Future {
-        // The service that was polled is ready. Its clone may not be.
+        // The service that was polled is ready, but its clone may not be.
         let clone = self.inner.clone();
         let mut inner = mem::replace(&mut self.inner, clone);
         let layer = self.layer.clone();
@@ -78,7 +78,7 @@ where
 
 fn not_served<B, R: Respond<B>>(layer: &TollgateLayer<R>, reason: &NotServed, limits: &[Limit]) -> Response<Body<B>> {
     match reason {
-        // An error of the service, which its operator must repair.
+        // This is an error of the service, which its operator must repair.
         NotServed::NoKey(missing) => tracing::error!("{missing}"),
         NotServed::Repeated(field) => tracing::warn!("{field}; no rule has another key ({ANOTHER_KEY})"),
         other => tracing::debug!(status = other.status().as_u16(), "{other}"),

@@ -17,11 +17,11 @@ use crate::gate::shared::Shared;
 use crate::gate::worker::Worker;
 use crate::plan::{Plan, Row};
 
-/// Calls whose rows somebody else locks for longer than a moment, set aside so that the lanes go on.
+/// Calls whose rows another transaction locks for longer than a moment. They are set aside so that the lanes go on.
 ///
-/// One worker tries them in turn: calls that share rows in a short transaction, which gives up soon. Between two turns
-/// it locks no row, so a locked row costs the callers of others six milliseconds a second. A call that asks for one of
-/// these rows meanwhile, and would wait for it, queues behind those that do.
+/// One worker tries them in turn: calls that share rows are tried together in a short transaction, which soon gives up.
+/// Between two turns it locks no row, so a locked row costs the callers of other rows six milliseconds a second. If a
+/// new call asks for one of these rows, and would have to wait for it, it queues behind the calls that wait.
 pub(crate) struct Blocked {
     shared: Arc<Shared>,
     turns: Mutex<Turns>,
@@ -30,7 +30,7 @@ pub(crate) struct Blocked {
 #[derive(Default)]
 struct Turns {
     groups: VecDeque<Group>,
-    /// How many keys the calls ask for that wait for their turn.
+    /// The number of keys of the calls that wait for their turn.
     keys: usize,
     has_worker: bool,
 }
@@ -39,9 +39,9 @@ struct Turns {
 struct Group {
     rows: HashSet<Row>,
     calls: VecDeque<QueuedCall>,
-    /// Whether it is its turn: some of its calls are being decided.
+    /// Whether it is this group's turn: some of its calls are being decided.
     is_tried: bool,
-    /// When somebody was last seen to lock one of the rows.
+    /// When another transaction was last seen to lock one of the rows.
     locked_at: Instant,
 }
 
@@ -50,7 +50,7 @@ impl Blocked {
         Self { shared, turns: Mutex::default() }
     }
 
-    /// Sets calls aside whose rows somebody locks.
+    /// Sets calls aside whose rows another transaction locks.
     pub(crate) fn add(self: &Arc<Self>, calls: Vec<QueuedCall>) {
         if calls.is_empty() {
             return;
@@ -65,7 +65,7 @@ impl Blocked {
         }
     }
 
-    /// Starts a worker, where there is a runtime to run it.
+    /// Starts a worker, if there is a runtime to run it.
     fn start_worker(self: &Arc<Self>) {
         let blocked = self.clone();
         let worker = Worker::new(move || *blocked.turns() = Turns::default());
@@ -74,7 +74,7 @@ impl Blocked {
         }
     }
 
-    /// Divides calls of a plan into those that ask a row which somebody was seen to lock a moment ago, and the others.
+    /// Divides calls of a plan into those that ask a row which was seen locked a moment ago, and the others.
     pub(crate) fn divide(&self, plan: &Plan, calls: Vec<usize>) -> (Vec<usize>, Vec<usize>) {
         let mut turns = self.turns();
         let is_locked = |group: &Group| group.locked_at.elapsed() < REMEMBERED;
@@ -82,8 +82,8 @@ impl Blocked {
         calls.into_iter().partition(|call| plan.call(*call).first_rows().any(|row| turns.of(row).is_some()))
     }
 
-    /// The calls of the next group, and how long to wait for their rows; `None`, and there is no worker any longer, if
-    /// there are none. Callers whose patience has ended get the error.
+    /// The calls of the next group, and how long to wait for their rows. If there are none, `None`, and the worker
+    /// ends. Callers that have waited too long get the error.
     fn take(&self) -> Option<(Vec<QueuedCall>, Duration)> {
         let (settings, mut turns) = (&self.shared.settings, self.turns());
         while let Some(place) = turns.next() {
@@ -111,7 +111,7 @@ impl Blocked {
         None
     }
 
-    /// Ends a group's turn. Somebody still locks the rows of these calls.
+    /// Ends a group's turn. The rows of these calls are still locked by another transaction.
     fn put_back(&self, still: Vec<QueuedCall>) {
         let mut turns = self.turns();
         let Some(place) = turns.groups.iter().position(|group| group.is_tried) else { return };
@@ -122,7 +122,7 @@ impl Blocked {
             group.locked_at = Instant::now();
             still.into_iter().rev().for_each(|call| group.calls.push_front(call));
         }
-        // Those of calls that are gone are forgotten.
+        // Rows of calls that are gone are forgotten.
         group.rows = group.calls.iter().flat_map(|call| call.call.first_rows()).cloned().collect();
         if group.calls.is_empty() {
             turns.groups.remove(place);
@@ -130,13 +130,13 @@ impl Blocked {
     }
 
     fn turns(&self) -> MutexGuard<'_, Turns> {
-        // Nothing that runs under the lock leaves the groups half changed.
+        // No code that runs under the lock leaves the groups half changed.
         self.turns.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
 impl Turns {
-    /// Adds a call, behind those who ask for one of its rows; all of them for so many keys at most.
+    /// Adds a call, behind those that ask for one of its rows. All waiting calls together ask for at most so many keys.
     fn add(&mut self, mut call: QueuedCall, most: usize) {
         let keys = call.call.keys();
         if self.keys > 0 && self.keys + keys > most {
@@ -166,7 +166,7 @@ impl Turns {
     }
 }
 
-/// Tries the groups in turn until nobody waits.
+/// Tries the groups in turn until no call waits.
 async fn work(blocked: Arc<Blocked>, worker: Worker<impl FnMut()>) {
     let shared = &blocked.shared;
     while let Some((calls, patience)) = blocked.take() {
@@ -189,7 +189,7 @@ async fn work(blocked: Arc<Blocked>, worker: Worker<impl FnMut()>) {
 /// How long a turn waits for rows, at most: well below the `deadlock_timeout` of PostgreSQL.
 const TURN: Duration = Duration::from_millis(20);
 
-/// How long a row that was locked is taken for one that still is: who would wait for it does so here at once.
+/// How long a row that was locked is assumed to be locked still. A call that would wait for it is set aside at once.
 const REMEMBERED: Duration = Duration::from_secs(1);
 
 #[cfg(test)]

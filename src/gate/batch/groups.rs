@@ -5,11 +5,11 @@ use crate::error::Error;
 use crate::plan::{Answer, Outcome, Plan, Row};
 use crate::store::{Grouped, Swap, unwritten};
 
-/// The rows and names of a plan, divided so that no call asks those of two groups. A group is written whole or not at
-/// all, and its calls stand or fall with it.
+/// The rows and names of a plan, divided into groups so that no call asks rows or names of two groups. A group is
+/// written whole or not at all, and its calls succeed or fail with it.
 #[derive(Debug)]
 pub(super) struct Groups {
-    /// The group of each row, and behind them of each name. It is named by the least of its rows.
+    /// The group of each row, and behind these the group of each name. A group is named by the least of its rows.
     of_row: Vec<usize>,
     /// The group of each call.
     of_call: Vec<usize>,
@@ -22,9 +22,9 @@ pub(super) struct Groups {
 pub(super) enum Written {
     /// It is written, or there was nothing to write.
     Done,
-    /// It is not: a row was missing, locked or changed.
+    /// It is not written: a row was missing, locked or changed.
     Lost,
-    /// It is not, or nobody knows.
+    /// It is not written, or the outcome is unknown.
     Failed(Error),
 }
 
@@ -48,15 +48,16 @@ impl Groups {
         Self { of_row, of_call, outcomes }
     }
 
-    /// Loses the groups of calls that reset something: only the locked path deletes stale shards.
+    /// Marks the groups of calls that reset something as lost, because only the locked path deletes stale shards.
     pub(super) fn lose_resets(&mut self, plan: &Plan) {
         for call in (0..self.of_call.len()).filter(|call| plan.resets(*call)) {
             self.outcomes[self.of_call[call]] = Written::Lost;
         }
     }
 
-    /// Loses the groups of settlements and of calls with an id that fail: a look without a lock proves no such failure.
-    /// It may not see a call that is being made or renewed, or see a call that has come since it read the rows.
+    /// Marks the groups of failed settlements and failed calls with an id as lost, because a look without a lock does
+    /// not prove such a failure. It may miss a call that is being made or renewed, or it may see a call that was made
+    /// after it read the rows.
     pub(super) fn lose_errors(&mut self, plan: &Plan, answers: &[Result<Answer, Error>]) {
         for (call, _) in answers.iter().enumerate().filter(|(_, answer)| answer.is_err()) {
             if plan.call(call).settles() || plan.call(call).is_once() {
@@ -74,17 +75,17 @@ impl Groups {
         matches!(self.outcomes[self.of_row[row]], Written::Done)
     }
 
-    /// Some calls, group by group.
+    /// The given calls, group by group.
     pub(super) fn divide(&self, calls: &[usize]) -> Vec<Vec<usize>> {
         let mut calls = calls.to_vec();
         calls.sort_by_key(|call| (self.of_call[*call], *call));
         calls.chunk_by(|one, other| self.of_call[*one] == self.of_call[*other]).map(<[usize]>::to_vec).collect()
     }
 
-    /// The changes as statements can write them: those of one table and part together, group by group.
+    /// The changes as statements can write them: changes of one table and part together, group by group.
     ///
-    /// Loses the groups that no such statement can write: those with a missing row, those over several tables or parts,
-    /// and on Citus those with calls.
+    /// Marks the groups that no such statement can write as lost: groups with a missing row, groups over several tables
+    /// or parts, and on Citus groups with stored calls.
     pub(super) fn swaps<'c>(
         &mut self,
         plan: &Plan,
@@ -123,8 +124,8 @@ impl Groups {
         swaps
     }
 
-    /// Loses the groups of a swap that are not among the written ones. A group that is written in part fails: a
-    /// trigger or a policy keeps a row from being written.
+    /// Marks the groups of a swap that were not written as lost. A group that was written in part fails: a trigger or a
+    /// policy keeps a row from being written.
     pub(super) fn note_written(&mut self, rows: &[Row], swap: &Swap<'_>, written: &[usize]) {
         let mut counts: BTreeMap<usize, usize> = BTreeMap::new();
         for group in written {
@@ -146,7 +147,7 @@ impl Groups {
     }
 }
 
-/// Puts two rows, and all that is united with either, in one group.
+/// Puts two rows, and all rows that are united with either, into one group.
 fn unite(of_row: &mut [usize], one: usize, other: usize) {
     let (one, other) = (root(of_row, one), root(of_row, other));
     of_row[one.max(other)] = one.min(other);

@@ -26,36 +26,36 @@ use groups::{Groups, Written};
 
 /// Calls of many callers that are decided together, in the order in which they came.
 ///
-/// One statement reads all rows, without a lock. Another writes what changed, if each row still is the version that was
-/// read. It needs no transaction around it, so no lock is kept across a round trip. Calls that lost a race in
-/// between, and calls of missing rows, are decided once more in a transaction that locks. If somebody else locks one of
+/// One statement reads all rows, without a lock. Another writes the changes, if each row still is the version that was
+/// read. It needs no transaction around it, so no lock is kept across a round trip. Calls that lost a race in between,
+/// and calls of missing rows, are decided once more in a transaction that locks. If another transaction locks one of
 /// their rows for longer than a moment, they are set aside.
 ///
-/// Since a row that is swapped did not change after it was read, the decision could have been made under a lock at the
-/// instant of the reading. A batch with ids peeks at the stored calls, after the rows. It does not peek at those of
-/// settlements at a cost: their receipts say enough.
+/// A row that is swapped did not change after it was read, so the decision is the same as under a lock at the instant
+/// of the reading. A batch with ids also reads the stored calls, after the rows. It does not read the stored calls of
+/// settlements at a cost, because their receipts say enough.
 ///
 /// # Tried and dropped
 ///
-/// - Updates without a lock before them are as fast, but wait for a row that somebody holds.
+/// - Updates without a lock before them are as fast, but wait for a row that another transaction holds.
 /// - `pool.try_acquire` saves the pool's ping, but skips the application's own hooks.
 /// - Rows kept in memory between batches are faster for one gate, gain nothing for two, and are wrong after a failover.
 pub(super) struct Batch {
     plan: Plan,
     callers: Vec<Caller>,
-    /// Calls whose rows somebody else locks.
+    /// Calls whose rows another transaction locks.
     blocked: Vec<QueuedCall>,
-    /// When a statement outside of a transaction was sent that the server did not answer in time.
+    /// When the statement outside of a transaction was sent that the server did not answer in time.
     silent_since: Option<Instant>,
 }
 
 /// The connection after a batch.
 pub(super) enum Left {
-    /// It is as good as before.
+    /// The connection is as good as before.
     Sound(Connection),
-    /// The server has not answered since then, and may still be at work.
+    /// The server has not answered since that instant, and may still be at work.
     Silent(Connection, Instant, Error),
-    /// Nothing.
+    /// There is no connection left.
     Gone,
 }
 
@@ -76,13 +76,13 @@ impl Batch {
         self.callers.is_empty()
     }
 
-    /// How many callers wait for it. The gate's own calls have none.
+    /// The number of callers that wait for the batch. The gate's own calls have no caller.
     pub(super) fn callers(&self) -> usize {
         self.callers.iter().filter(|caller| caller.is_there()).count()
     }
 
-    /// Decides and answers. Returns the calls whose rows somebody else locks. `divide` puts those whose rows others
-    /// wait for already before the rest: they are not tried.
+    /// Decides and answers. Returns the calls whose rows another transaction locks. `divide` separates the calls whose
+    /// rows others already wait for; these are not tried.
     pub(super) async fn run(
         mut self,
         shared: &Shared,
@@ -103,8 +103,8 @@ impl Batch {
         (self.leave(shared, connection, decided), blocked)
     }
 
-    /// Decides and answers under locks, and waits a little for rows that somebody locks. Returns the calls whose rows
-    /// are locked for longer, and the connection to the pool.
+    /// Decides and answers under locks, and waits a little for locked rows. Returns the calls whose rows are locked for
+    /// longer, and gives the connection back to the pool.
     pub(super) async fn run_locked(
         mut self,
         shared: &Shared,
@@ -127,7 +127,7 @@ impl Batch {
         connection.begin();
     }
 
-    /// Answers those who have no answer yet, and says what is left of the connection.
+    /// Answers the callers that have no answer yet, and returns the state of the connection.
     fn leave(mut self, shared: &Shared, mut connection: Connection, decided: Result<(), Error>) -> Left {
         if let Err(error) = decided {
             self.answer_rest(shared, &error);
@@ -145,7 +145,7 @@ impl Batch {
         Left::Sound(connection)
     }
 
-    /// Answers every caller, or says why the remaining ones have no answer.
+    /// Answers every caller, or returns the error for those that have no answer yet.
     async fn decide(
         &mut self,
         shared: &Shared,
@@ -156,7 +156,7 @@ impl Batch {
         let mut groups = Groups::of(&self.plan);
         groups.lose_resets(&self.plan);
         let (found, known) = match self.peek(shared, connection).await {
-            // One row that cannot be read is no reason to refuse those who ask others.
+            // One row that cannot be read is no reason to refuse the callers of other rows.
             Err(error) if error.is_about_data() => {
                 let divided = groups.divide(&self.everyone());
                 return self.decide_apart(shared, connection, &divided, A_MOMENT).await;
@@ -215,8 +215,8 @@ impl Batch {
         found
     }
 
-    /// Writes what changed, table by table and part by part; each group whole or not at all. The error that ended the
-    /// connection, if one did.
+    /// Writes the changes, table by table and part by part, each group whole or not at all. Returns the error that
+    /// ended the connection, if there was one.
     async fn swap(
         &mut self,
         shared: &Shared,
@@ -251,8 +251,8 @@ impl Batch {
 
     /// Decides calls once more, in a transaction that locks.
     ///
-    /// Where somebody locks one of their rows, or something is wrong with one, it tries group by group: those who ask
-    /// for other rows do not suffer.
+    /// If another transaction locks one of their rows, or one row is faulty, it tries group by group, so that callers
+    /// of other rows do not suffer.
     async fn decide_lost(
         &mut self,
         shared: &Shared,
@@ -281,7 +281,8 @@ impl Batch {
         }
     }
 
-    /// Decides groups one after another, each in a transaction that locks. An error of one is not the others'.
+    /// Decides groups one after another, each in a transaction that locks. An error of one group does not affect the
+    /// others.
     async fn decide_apart(
         &mut self,
         shared: &Shared,
@@ -342,7 +343,8 @@ impl Batch {
         self.answer(shared, call, answer);
     }
 
-    /// Sets calls aside whose rows somebody locks. Nothing of them is carried out. Those of the gate's own are dropped.
+    /// Sets calls aside whose rows another transaction locks. None of them was carried out. The gate's own calls are
+    /// dropped.
     fn set_aside(&mut self, calls: &[usize]) {
         for place in calls {
             let Caller { reply, blocked_since, .. } = &mut self.callers[*place];
@@ -357,7 +359,7 @@ impl Batch {
         }
     }
 
-    /// Gives an error to all who have no answer yet.
+    /// Gives an error to all callers that have no answer yet.
     fn answer_rest(&mut self, shared: &Shared, error: &Error) {
         for call in self.everyone() {
             if self.callers[call].reply.is_some() {
@@ -371,7 +373,7 @@ impl Batch {
         (0..self.callers.len()).collect()
     }
 
-    /// Answers a call. Before its caller goes on, the waiters for the rows that it has raised hear of it.
+    /// Answers a call. Before its caller goes on, the waiters for the rows that it has raised are woken.
     fn answer(&mut self, shared: &Shared, call: usize, answer: Result<Answer, Error>) {
         if let Some(reply) = self.callers[call].reply.take() {
             if matches!(answer, Ok(_) | Err(Error::OutcomeUnknown { .. })) {
@@ -383,12 +385,12 @@ impl Batch {
 }
 
 impl Caller {
-    /// Whether somebody waits for an answer, and it is not the gate itself.
+    /// Whether a caller, and not the gate itself, waits for an answer.
     fn is_there(&self) -> bool {
         self.reply.as_ref().is_some_and(Reply::has_caller)
     }
 }
 
-/// How long a batch waits for rows that somebody locks, while its lane waits for it. The statements of another gate
-/// lock them for less.
+/// How long a batch waits for locked rows, while its lane waits for the batch. The statements of another gate lock rows
+/// for less time than this.
 const A_MOMENT: Duration = Duration::from_millis(5);

@@ -10,12 +10,12 @@ use crate::gate::shared::Shared;
 use crate::plan::Plan;
 use crate::store::{self, by_table_and_part, database};
 
-/// Decides all calls of a plan in a transaction of their own, under locks. Of alternatives it locks the rows up to the
-/// one that a look chooses, and all of them if another is due by then.
+/// Decides all calls of a plan in a transaction of their own, under locks. With alternatives, it locks the rows up to
+/// the alternative that a look chooses, and all rows if the locked ones then lead to another.
 ///
-/// Waits for `patience` for each row that somebody else locks. Tries again where it lost a race that only the whole
-/// transaction can run again. An error of one call is its answer. An error of the database is the error of all, and
-/// then nothing is taken, unless it is [`Error::OutcomeUnknown`].
+/// Waits for `patience` for each row that another transaction locks. Tries again if it lost a race that requires the
+/// whole transaction to run again. An error of one call is the answer to that call. An error of the database is the
+/// error of all, and then nothing is taken, unless it is [`Error::OutcomeUnknown`].
 pub(super) async fn run(
     shared: &Shared,
     connection: &mut Connection,
@@ -35,7 +35,7 @@ pub(super) async fn run(
     }
 }
 
-/// `None` where the rows that a look chose were not enough.
+/// `None` if the rows that a look chose were not enough.
 async fn attempt(
     shared: &Shared,
     connection: &mut Connection,
@@ -45,7 +45,7 @@ async fn attempt(
 ) -> Result<Option<Answers>, Error> {
     let (timeout, limit) = (shared.settings.statement_timeout, plan.rows()[0].name());
     let mut tx = within(timeout, Step::Begin, limit, begin(shared, connection, lock_timeout, limit)).await?;
-    // The server watches each statement; this is for a server that is gone.
+    // The server watches each statement; this timeout is for a server that is gone.
     let pieces = u32::try_from(by_table_and_part(plan.rows()).count()).expect("a plan fits in memory");
     let patience = timeout.saturating_mul(STATEMENTS).saturating_mul(pieces);
     let ended = |source| database(Step::Commit, limit, source);
@@ -90,8 +90,8 @@ async fn begin<'c>(
     begun.map_err(|source| database(Step::Begin, limit, source))
 }
 
-/// No table and part of a plan takes as many.
+/// A bound: no table and part of a plan takes as many statements.
 const STATEMENTS: u32 = 8;
 
-/// How often a transaction is tried before its lost race is the caller's error.
+/// How often a transaction is tried before the caller gets the error of a lost race.
 const TRIES: u32 = 3;

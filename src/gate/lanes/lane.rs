@@ -27,13 +27,13 @@ use crate::text::Text;
 
 /// A queue of calls, and the worker that takes them while there are any.
 ///
-/// The worker takes all that is queued as one batch; on Citus, all that is queued for one part. Callers that come
-/// meanwhile form the next batch: nobody waits for a timer, and a lone caller is a batch of one. An idle lane has no
-/// worker and no connection.
+/// The worker takes all queued calls as one batch; on Citus, all queued calls of one part. Callers that come meanwhile
+/// form the next batch: no caller waits for a timer, and a lone caller is a batch of one. An idle lane has no worker
+/// and no connection.
 pub(crate) struct Lane {
     shared: Arc<Shared>,
     blocked: Arc<Blocked>,
-    /// How many lanes there are, if this is one of those that open and close.
+    /// The number of lanes, if this is one of those that open and close.
     width: Option<Arc<Width>>,
     queue: Mutex<Queue>,
 }
@@ -43,10 +43,11 @@ impl Lane {
         Self { shared, blocked, width, queue: Mutex::default() }
     }
 
-    /// Queues a call, or says that the queue is full or the server silent.
+    /// Queues a call. Fails if the queue is full or the server is silent.
     pub(crate) fn submit(self: &Arc<Self>, call: QueuedCall) -> Result<(), Error> {
         let mut queue = self.queue();
-        // Under the lock, so that who is queued before an outage is known is refused when it is.
+        // This is checked under the lock, so that a call that is queued before an outage is known is refused when it
+        // is.
         if let Some(error) = self.shared.outage.known() {
             return Err(error.concerning(call.reply.limit()));
         }
@@ -62,11 +63,11 @@ impl Lane {
         Ok(())
     }
 
-    /// Starts a worker, where there is a runtime to run it.
+    /// Starts a worker, if there is a runtime to run it.
     fn start_worker(self: &Arc<Self>) {
         let lane = self.clone();
         let worker = Worker::new(move || {
-            // Everybody who waits hears it, once the lock is free.
+            // All callers that wait are dismissed, once the lock is free.
             let dismissed = std::mem::take(&mut *lane.queue());
             drop(dismissed);
         });
@@ -75,7 +76,7 @@ impl Lane {
         }
     }
 
-    /// The limit that the next call is about; `None`, and there is no worker any longer, if there is none.
+    /// The limit of the next call. If there is none, `None`, and the worker ends.
     fn next_limit(&self) -> Option<Text> {
         let mut queue = self.queue();
         let limit = queue.first().map(|next| next.reply.limit().clone());
@@ -83,7 +84,7 @@ impl Lane {
         limit
     }
 
-    /// The next calls that are decided together. Calls that have waited for too long, and still have to, get the error.
+    /// The next calls to be decided together. Calls that have waited too long, and are not among them, get the error.
     fn next_batch(&self) -> Batch {
         let settings = &self.shared.settings;
         let mut queue = self.queue();
@@ -97,7 +98,7 @@ impl Lane {
         Batch::new(self.shared.memories.accompany(batch))
     }
 
-    /// Gives everybody who waits an error. Nothing of their calls was begun.
+    /// Gives an error to all callers that wait. None of their calls was begun.
     fn refuse(&self, error: &Error) {
         let refused = self.queue().take_all();
         for waiting in refused {
@@ -105,16 +106,18 @@ impl Lane {
         }
     }
 
-    /// Decides what is queued, over this connection or another: what is left of it.
+    /// Decides queued calls over this connection, or over a new one. Returns the connection if it is still usable.
     async fn decide(&self, idle: Option<Connection>, limit: &Text) -> Option<Connection> {
-        // First the connection, then the batch: whoever comes while the lane waits for the one is in the other.
+        // It gets the connection before it takes the batch, so that callers that come while it waits for the connection
+        // are in the batch.
         let connection = match idle {
             Some(connection) => Ok(connection),
             None => Connection::acquire(&self.shared, limit.as_str()).await,
         };
         let connection = match connection {
             Ok(connection) => connection,
-            // It is the answer to all who wait: nobody waits as long again for the same.
+            // This error is the answer to all callers that wait, so that none of them waits as long again for the same
+            // error.
             Err(error) => {
                 self.shared.memories.broke();
                 self.refuse(&error);
@@ -122,7 +125,7 @@ impl Lane {
             }
         };
         let decided = self.decide_next(connection);
-        // A batch that panics has told its callers by being dropped. Those behind it go on.
+        // When a batch panics, its callers get an answer as it is dropped. The calls behind it go on.
         let decided = AssertUnwindSafe(decided).catch_unwind().await;
         let (left, blocked) = decided.unwrap_or((Left::Gone, Vec::new()));
         self.blocked.add(blocked);
@@ -133,7 +136,7 @@ impl Lane {
         }
     }
 
-    /// Decides the next batch: what is left of the connection, and the calls whose rows somebody else locks.
+    /// Decides the next batch. Returns the state of the connection, and the calls whose rows another transaction locks.
     async fn decide_next(&self, connection: Connection) -> (Left, Vec<QueuedCall>) {
         let batch = self.next_batch();
         let callers = (!batch.is_empty()).then(|| batch.callers());
@@ -145,7 +148,7 @@ impl Lane {
         decided
     }
 
-    /// Does so, and refuses those who are queued meanwhile where an outage becomes known.
+    /// Runs the future, and refuses the calls that are queued meanwhile if an outage becomes known.
     async fn unless_silent<T>(&self, mut decided: Pin<&mut impl Future<Output = T>>) -> T {
         let mut outage = self.shared.outage.listen();
         loop {
@@ -156,9 +159,9 @@ impl Lane {
         }
     }
 
-    /// Waits for a server that did not answer in time. A closed connection would leave the server at work, and the next
-    /// connection would wait as well: a table that is locked for an hour would use up all connections. Callers that
-    /// come meanwhile get the error. Only a connection that is cut off is left at once.
+    /// Waits for a server that did not answer in time. If the connection were closed, the server would stay at work,
+    /// and the next connection would wait as well: a table that is locked for an hour would use up all connections.
+    /// Callers that come meanwhile get the error. Only a connection that is cut off is abandoned at once.
     async fn wait_out(&self, mut connection: Connection, since: Instant, error: &Error) -> Option<Connection> {
         let patience = self.shared.settings.statement_timeout.min(GIVE_UP);
         let until = Instant::now() + GIVE_UP;
@@ -181,7 +184,7 @@ impl Lane {
     }
 
     fn queue(&self) -> MutexGuard<'_, Queue> {
-        // Nothing that runs under the lock leaves the queue half changed.
+        // No code that runs under the lock leaves the queue half changed.
         self.queue.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -192,9 +195,9 @@ async fn work(lane: Arc<Lane>, worker: Worker<impl FnMut()>) {
     while let Some(limit) = lane.next_limit() {
         let decided = pin!(lane.decide(idle.take(), &limit));
         idle = lane.unless_silent(decided).await;
-        // Callers with an answer get their turn before the next batch: if they ask again, they are in it. Once is not
-        // enough: another thread of the runtime may have taken some of them over. Of 64 callers of one key, 64 are in
-        // the next batch, and 46 after one yield.
+        // Callers with an answer run before the next batch, so if they ask again, they are in it. One yield is not
+        // enough, because another thread of the runtime may have taken some of them over. Of 64 callers of one key, all
+        // 64 are in the next batch after two yields, and 46 after one.
         tokio::task::yield_now().await;
         tokio::task::yield_now().await;
     }
@@ -204,9 +207,9 @@ async fn work(lane: Arc<Lane>, worker: Worker<impl FnMut()>) {
     }
 }
 
-/// How many rows one batch asks for at most, unless a single call asks for more: so that it takes a fraction of the
-/// statement timeout.
+/// How many rows one batch asks for at most, unless a single call asks for more. So a batch takes only a fraction of
+/// the statement timeout.
 const MAX_ROWS: usize = 8_192;
 
-/// How long a server that does not answer is waited for, before it is taken for one that is gone.
+/// How long to wait for a server that does not answer, before it counts as gone.
 const GIVE_UP: Duration = Duration::from_mins(1);

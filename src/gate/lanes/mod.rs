@@ -19,20 +19,21 @@ pub(super) use width::Width;
 ///
 /// A call of one row goes to the row's own lane. A call of several rows goes to the lane of the row that most other
 /// calls ask: there it meets its competitors, and a collision on its other rows is unlikely. Every lane decides it all
-/// or nothing; the choice is about speed alone.
+/// or nothing, so the choice only affects speed.
 ///
-/// On Citus a call of one part goes to the part's lane. A statement names one part, so its calls share more of them
-/// there. Calls over several parts have a lane of their own: each of their batches is a transaction of several nodes,
-/// for which nobody else should wait. Citus plans both statements of each batch on the coordinator and on the node,
-/// which costs more than their rows: batches over all of 8 parts paid that for each part.
+/// On Citus a call of one part goes to the part's lane. A statement names one part, so the calls of a part share more
+/// statements in one lane. Calls over several parts have a lane of their own: each of their batches is a transaction
+/// over several nodes, for which no other call should wait. Citus plans both statements of each batch on the
+/// coordinator and on the node, which costs more than their rows do. Batches over all of 8 parts paid that cost for
+/// each part.
 pub(super) struct Lanes {
     width: Arc<Width>,
     /// For calls of one part.
     of_rows: Vec<Arc<Lane>>,
     /// For calls over several parts.
     crossing: Arc<Lane>,
-    /// How often calls of several rows have asked rows, by their hash. Roughly: hashes collide, and updates may be
-    /// lost.
+    /// How often calls of several rows have asked each row, by the row's hash. The counts are rough: hashes collide,
+    /// and updates may be lost.
     heat: Vec<AtomicU32>,
 }
 
@@ -46,7 +47,7 @@ impl Lanes {
         Self { width, of_rows, crossing: lane(None), heat }
     }
 
-    /// Queues a call, or says that the queue is full or the server silent.
+    /// Queues a call. Fails if the queue is full or the server is silent.
     pub(super) fn submit(&self, call: QueuedCall) -> Result<(), Error> {
         self.lane(&call.call).submit(call)
     }
@@ -70,12 +71,12 @@ impl Lanes {
         &self.of_rows[row % self.width.lanes()]
     }
 
-    /// Counts a row, and says how often it was counted.
+    /// Counts a row, and returns how often it was counted.
     fn warm(&self, row: usize) -> u32 {
         let cell = &self.heat[row % CELLS];
         let heat = cell.fetch_add(1, Ordering::Relaxed);
         if heat >= COOL_AT {
-            // A row that was hot yesterday should not be so for ever.
+            // A row that was hot yesterday should not stay hot forever.
             self.heat.iter().for_each(|cell| cell.store(cell.load(Ordering::Relaxed) / 2, Ordering::Relaxed));
         }
         heat
@@ -84,7 +85,7 @@ impl Lanes {
 
 impl Outlet for Lanes {
     fn send(&self, call: QueuedCall) {
-        // Where too many wait, it is forfeited.
+        // If too many calls wait, the call fails, and its tokens are forfeited.
         let _ = self.submit(call);
     }
 }

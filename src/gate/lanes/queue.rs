@@ -5,14 +5,14 @@ use crate::gate::reply::QueuedCall;
 
 /// Calls that wait for a lane, in the order in which they came.
 ///
-/// A call weighs as many as its keys. A hundred calls of 6 000 keys each are few calls, and kept the callers behind
-/// them waiting for up to 47 seconds. Shards do not count, since calls of one key share them.
+/// The weight of a call is the number of its keys. A hundred calls of 6 000 keys each are only a hundred calls, but
+/// kept the callers behind them waiting for up to 47 seconds. Shards do not count, because calls of one key share them.
 #[derive(Default)]
 pub(super) struct Queue {
     calls: VecDeque<QueuedCall>,
-    /// How many keys they ask for.
+    /// The number of keys that they ask for.
     keys: usize,
-    /// How many of them were there at an instant.
+    /// The number of calls that were in the queue at an instant, and have not left it.
     there: Option<(Instant, usize)>,
     pub(super) has_worker: bool,
 }
@@ -32,7 +32,7 @@ impl Queue {
         self.calls.len()
     }
 
-    /// The first call for which somebody waits.
+    /// The first call whose caller still waits.
     pub(super) fn first(&mut self) -> Option<&QueuedCall> {
         while self.calls.front().is_some_and(|first| first.reply.is_abandoned()) {
             self.pop();
@@ -40,8 +40,8 @@ impl Queue {
         self.calls.front()
     }
 
-    /// Takes calls of the first one's part for a batch: so many, of so many rows, but at least one. The others keep
-    /// their places.
+    /// Takes calls of the first call's part for a batch: at most so many calls and so many rows, but at least one call.
+    /// The others keep their places.
     pub(super) fn take_batch(&mut self, calls: usize, rows: usize) -> Vec<QueuedCall> {
         let (mut batch, mut others, mut taken) = (Vec::new(), Vec::new(), 0);
         let part = self.calls.front().and_then(|first| first.call.part());
@@ -60,8 +60,8 @@ impl Queue {
         batch
     }
 
-    /// Takes those that have waited for so long, or for up to twice as long: nobody notes when each of them came, as
-    /// that would cost each call a look at the clock.
+    /// Takes the calls that have waited for so long, or for up to twice as long. The queue does not note when each call
+    /// came, because that would cost each call a look at the clock.
     pub(super) fn take_late(&mut self, now: Instant, patience: Duration) -> Vec<QueuedCall> {
         if self.there.is_some_and(|(at, _)| now.saturating_duration_since(at) < patience) {
             return Vec::new();
@@ -113,7 +113,7 @@ mod tests {
                 blocked_since: None,
             });
         };
-        // After each batch of one: who is late at this second?
+        // Takes a batch of one, and then the calls that are late at this second.
         let late_at = |queue: &mut Queue, second| {
             assert_eq!(queue.take_batch(1, 1).len(), 1);
             queue.take_late(start + second * SECOND, 5 * SECOND).len()

@@ -1,34 +1,35 @@
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-/// How many lanes calls are spread over: few while batches are small, for those who share a batch share its cost, and
-/// more as batches grow.
+/// The number of lanes over which calls are spread: few while batches are small, because calls that share a batch share
+/// its cost, and more as batches grow.
 ///
-/// Calls of one row that meet a change of the width may be under way in two lanes at once: one of them loses the race,
-/// and is decided again. So it changes by one, and only where batches are far from what they were when it last did.
+/// When the width changes, calls of one row may be under way in two lanes at once: one of them loses the race, and is
+/// decided again. So the width changes by one, and only if batches are far from their size at the last change.
 pub(crate) struct Width {
     lanes: AtomicUsize,
     most: usize,
-    /// Batches of so many calls ask for one lane more.
+    /// Batches of so many calls call for one lane more.
     many: usize,
-    /// Batches of so few are better off with one lane less.
+    /// Batches of so few calls call for one lane less.
     few: usize,
-    /// The calls of the last batches in as many lanes, on average, in sixteenths: large and small ones take turns.
+    /// The average number of calls in the last batches at this width, in sixteenths. It is an average because large and
+    /// small batches take turns.
     mean: AtomicUsize,
 }
 
 impl Width {
-    /// One lane, and as batches of at most `max_batch` calls demand, up to `most`.
+    /// Starts with one lane, and grows up to `most` as batches of at most `max_batch` calls demand.
     pub(crate) fn growing(most: usize, max_batch: usize) -> Self {
         let many = max_batch.min(MANY);
         Self { lanes: AtomicUsize::new(1), most, many, few: (many / 6).max(1), mean: AtomicUsize::new(0) }
     }
 
-    /// So many lanes, whatever the batches.
+    /// A fixed number of lanes.
     pub(crate) fn fixed(lanes: usize) -> Self {
         Self { lanes: AtomicUsize::new(lanes), most: lanes, many: 0, few: 0, mean: AtomicUsize::new(0) }
     }
 
-    /// How many lanes there may be.
+    /// The most lanes that there may be.
     pub(super) fn most(&self) -> usize {
         self.most
     }
@@ -40,7 +41,7 @@ impl Width {
     /// A lane has decided so many calls at once.
     pub(super) fn saw(&self, calls: usize) {
         let lanes = self.lanes();
-        // Rounded up, so that it comes to within seven sixteenths of what does not change.
+        // It is rounded up, so that for a constant batch size it comes to within seven sixteenths of that size.
         let mean = (self.mean.load(Ordering::Relaxed) * 7 + calls * 16).div_ceil(8);
         let wanted = if mean >= self.many * 16 {
             (lanes + 1).min(self.most)
@@ -58,10 +59,10 @@ impl Width {
     }
 }
 
-/// A batch of so many calls makes each of them cheap. Another lane, which works while the first waits, helps more than
-/// a larger batch, up to one lane for each core and one to spare. That holds for durable limits too. Where a flush
-/// takes 0.5 or 1.6 ms, 64 callers are granted as much in two lanes as in three, and a fifth more where it takes 0.1
-/// ms, for less processor time each.
+/// A batch of so many calls makes each of them cheap. Beyond that, another lane, which works while the first waits,
+/// helps more than a larger batch, up to one lane for each core and one to spare. That also holds for durable limits.
+/// If a flush takes 0.5 or 1.6 ms, 64 callers get as many grants in two lanes as in three; if it takes 0.1 ms, they get
+/// a fifth more in two. And in two lanes each grant costs less processor time.
 const MANY: usize = 36;
 
 #[cfg(test)]

@@ -14,13 +14,15 @@ use crate::gate::raised::RaisedRows;
 use crate::plan::{CheckedCall, Item, Row};
 use crate::standing::Standing;
 
-/// Rows that refused somebody, as they were read or written last.
+/// Rows that refused a caller, in their last known state.
 ///
-/// A row gains by time, which is computed, and by credits and resets. This gate's own are noted here; the bounded
-/// staleness covers those of others. So while the remembered row refuses a call, the database refuses it, too.
+/// A row gains tokens by time, which is computed, and by credits and resets. Those of this gate are noted here; for
+/// those of other processes the staleness is bounded. So while the remembered row refuses a call, the database would
+/// refuse it, too.
 ///
-/// A row may be raised while a batch that has read it is under way. When that was is noted by the row's hash: so it
-/// takes no room however many rows are raised, and forgets a few readings of others.
+/// A row may be raised while a batch that has read it is under way. The instant of that is noted by the row's hash. So
+/// the notes take constant room, however many rows are raised, but a few readings of other rows are forgotten with
+/// them.
 pub(crate) struct Refusals {
     staleness: Duration,
     bound: usize,
@@ -29,7 +31,7 @@ pub(crate) struct Refusals {
 
 struct Rows {
     short: HashMap<Row, Short>,
-    /// An earlier reading counts no more.
+    /// When rows were raised. An earlier reading of such a row no longer counts.
     raised: RaisedRows,
     swept: Option<Instant>,
 }
@@ -41,7 +43,7 @@ struct Short {
     retry_at: Timestamp,
 }
 
-/// When a row was read: an instant of the database's clock, which lay between the question and the answer by ours.
+/// When a row was read: an instant of the database's clock, which lay between the question and the answer by our clock.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Reading {
     pub(crate) now: Timestamp,
@@ -54,12 +56,12 @@ impl Reading {
         now.saturating_duration_since(self.answered)
     }
 
-    /// The latest that it may be by the database's clock.
+    /// The latest time that the database's clock may show.
     fn latest(&self, now: Instant, clock: &Clock) -> Timestamp {
         clock.at().unwrap_or_else(|| self.now.plus(now.saturating_duration_since(self.asked)))
     }
 
-    /// The earliest.
+    /// The earliest time that the database's clock may show.
     fn earliest(&self, now: Instant, clock: &Clock) -> Timestamp {
         clock.at().unwrap_or_else(|| self.now.plus(self.age(now)))
     }
@@ -112,7 +114,7 @@ impl Refusals {
         Denied::among(refusals, || standings.into(), observed_at.into(), decided_at.into(), Source::Memory)
     }
 
-    /// Remembers the rows that refused a call, as they were read or written.
+    /// Remembers the rows that refused a call, in their last known state.
     pub(crate) fn remember<'s>(
         &self,
         call: &CheckedCall,
@@ -135,7 +137,7 @@ impl Refusals {
         }
     }
 
-    /// Remembers a row that refused somebody until `retry_at`.
+    /// Remembers a row that refused a caller until `retry_at`.
     fn note(&self, row: &Row, state: State, reading: Reading, retry_at: Timestamp, clock: &Clock) {
         let mut rows = self.write();
         let is_raised = rows.raised.is_since(row, reading.asked);
@@ -148,7 +150,7 @@ impl Refusals {
         }
     }
 
-    /// Keeps up with rows that this gate has written.
+    /// Updates remembered rows that this gate has written.
     pub(crate) fn follow<'r>(&self, written: impl IntoIterator<Item = (&'r Row, State)>, reading: Reading) {
         if self.read().short.is_empty() {
             return;
@@ -180,7 +182,7 @@ impl Refusals {
 }
 
 impl Rows {
-    /// Whether one more fits, once useless entries are gone.
+    /// Whether one more entry fits, after useless entries are dropped.
     fn has_room(&mut self, bound: usize, staleness: Duration, clock: &Clock) -> bool {
         if self.short.len() >= bound {
             self.sweep(staleness, clock);
@@ -188,8 +190,8 @@ impl Rows {
         self.short.len() < bound
     }
 
-    /// Drops entries that are too old, and those whose instant has come. Not every time, because it looks at every
-    /// entry.
+    /// Drops entries that are too old, and those whose instant has come. It does not run every time, because it looks
+    /// at every entry.
     fn sweep(&mut self, staleness: Duration, clock: &Clock) {
         let now = Instant::now();
         let pause = PAUSE_PER_ENTRY.saturating_mul(u32::try_from(self.short.len()).unwrap_or(u32::MAX));
@@ -205,9 +207,9 @@ impl Rows {
 
 /// The refusal of a call by a remembered row, if the row refuses it for certain, and the instant of the refusal.
 ///
-/// The latest instant that the database's clock may show decides whether it refuses: nobody is refused whom the
-/// database would grant. The answer speaks of the earliest instant: nobody who waits as long as it says comes too
-/// early.
+/// The latest instant that the database's clock may show decides whether the row refuses, so that no caller is refused
+/// whom the database would grant. The answer is dated by the earliest instant, so that no caller who waits as long as
+/// it says comes too early.
 fn refusal(
     item: &Item<Ask>,
     state: &State,
@@ -224,8 +226,8 @@ fn refusal(
     Some((earliest.now(), target.refusal(reason, remaining, retry_at), standing))
 }
 
-/// The items of each alternative that one row's balance can refuse. The call takes or checks without reserving, and has
-/// not been granted before. The limit has one row, from which nothing is released, and gives all of the cost.
+/// The items of each alternative that the balance of one row can refuse. The call takes or checks without reserving,
+/// and cannot be a repeat. The limit has one row, is no concurrency limit, and gives all of the cost.
 fn refusable(call: &CheckedCall) -> impl Iterator<Item = impl Iterator<Item = &Item<Ask>>> {
     let escapes = call.is_once()
         || call.alternatives().flatten().any(|item| item.action.is_reserving() || item.action.is_ahead());
@@ -245,10 +247,11 @@ fn names(denied: &Denied, row: &Row) -> bool {
 /// A refusal by so many limits is not worth remembering.
 const MANY: usize = 64;
 
-/// So few readings are under way at once that hardly any meets a row of another key that is raised meanwhile.
+/// With so many cells, and few readings under way at once, hardly any reading shares a cell with another key's row that
+/// is raised meanwhile.
 const CELLS: usize = 1024;
 
-/// Between two sweeps, which take a hundredth of it, however many entries there are.
+/// The pause between two sweeps, per entry. Sweeps take a hundredth of it, however many entries there are.
 const PAUSE_PER_ENTRY: Duration = Duration::from_micros(1);
 
 #[cfg(test)]
@@ -268,7 +271,7 @@ mod tests {
         call().first_rows().next().unwrap().clone()
     }
 
-    /// Asked and answered so long ago, when it was the epoch by the database's clock.
+    /// A reading with its question and its answer so long ago, when the database's clock showed the epoch.
     fn reading(asked: Duration, answered: Duration) -> Reading {
         let now = Instant::now();
         Reading {
@@ -299,7 +302,7 @@ mod tests {
         let refusals = Refusals::new(HOUR, 10);
         note(&refusals, holds(-10), reading(2 * SECOND, SECOND));
         let denied = refusals.refuse(&call(), &Clock::Database).unwrap();
-        // And speaks as of the earliest: eleven seconds in all, of which one has passed for certain.
+        // The answer is dated by the earliest instant: eleven seconds in all, of which one has certainly passed.
         assert!((1..=10).contains(&denied.retry_after().unwrap().as_secs()), "{denied:?}");
     }
 

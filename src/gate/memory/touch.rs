@@ -4,14 +4,14 @@ use crate::limit::Limit;
 use crate::plan::{Alteration, CheckedCall, Item};
 use crate::tokens::Tokens;
 
-/// The effect of a call on a limit and key of which tokens may lie in memory.
+/// The effect of a call on a limit and key whose tokens may lie in memory.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Touch<'c> {
     pub(super) limit: &'c Limit,
     pub(super) key: &'c Key,
-    /// A cost to pay at once, if that is all.
+    /// The cost to pay at once, if the call does nothing else there.
     pub(super) pays: Option<Tokens>,
-    /// Whether it gives what nobody has charged.
+    /// Whether it gives tokens that were not charged before.
     pub(super) replenishes: bool,
 }
 

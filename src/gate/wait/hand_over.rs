@@ -10,14 +10,15 @@ use std::time::{Duration, Instant};
 use crate::gate::raised::hash;
 use crate::plan::Row;
 
-/// The tokens that a concurrency limit has released, and who gets them. The next caller of the same process hears of it
-/// at once, and those of other processes can only ask. Ten callers of one gate, or one that took back what it had
-/// released, kept the only slot from another gate for good. So now and then a release is left to others for a while, by
-/// all that wait here or come. For how long, and how often waiters ask, goes by the time since the row has changed, so
-/// the two meet for however long the slots are held. A row that says who waits would be a write for each refusal.
+/// Decides who gets the released tokens of a concurrency limit. The next caller of the same process hears of a release
+/// at once, and callers of other processes can only ask. Ten callers of one gate, or one that took again what it had
+/// released, kept the only slot from another gate forever. So now and then a release is left to other processes for a
+/// while, by all callers that wait here or come. The length of that while, and how often waiters ask, depend on the
+/// time since the row has changed. So a question meets such a release, however long the slots are held. A row that
+/// lists the waiters would need a write for each refusal.
 #[derive(Default)]
 pub(super) struct HandOvers {
-    /// By the row's hash: rows that share one count together, which does no harm.
+    /// The cells, by the row's hash. Rows that share a cell count together, which does no harm.
     cells: Mutex<HashMap<usize, HandOver>>,
 }
 
@@ -48,17 +49,17 @@ impl HandOvers {
     }
 }
 
-/// How long to wait for a release before asking once more, where the row has not changed for so long. A caller that
-/// asks so often meets a release that others leave to it for as long. At random, so that they spread.
+/// How long to wait for a release before asking again, if the row has not changed for so long. A caller that asks so
+/// often meets a release that others leave to it for as long. The pause is random, so that callers spread.
 pub(super) fn pause(unchanged: Duration) -> Duration {
     (unchanged / 4).clamp(FIRST_PAUSE, LAST_PAUSE).mul_f64(0.5 + fastrand::f64() / 2.0)
 }
 
-/// How long that is, at least and at most.
+/// The shortest and the longest of these pauses.
 const FIRST_PAUSE: Duration = Duration::from_millis(10);
 pub(super) const LAST_PAUSE: Duration = Duration::from_secs(1);
 
-/// Of so many releases one is left to others: where there are none, it costs about a fiftieth of the time.
+/// One of so many releases is left to other processes. If there are none, this costs about a fiftieth of the time.
 const TURNS: u32 = 8;
 
 const CELLS: usize = 256;

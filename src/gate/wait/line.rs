@@ -19,44 +19,45 @@ use crate::tokens::Tokens;
 /// The callers that wait for one row.
 pub(super) struct Line {
     expected: Expected,
-    /// By their numbers.
+    /// The callers, by their numbers.
     callers: BTreeMap<u64, Arc<Notify>>,
     /// The balance and the instant of the last refusal, and when a caller first heard them.
     told: (Tokens, Option<DateTime<Utc>>),
     changed: Instant,
-    /// How many have a place, with those who are asking.
+    /// How many callers have a place, including those that are asking.
     pub(super) places: usize,
 }
 
-/// The row, as far as is known, when the callers that are asking have their tokens.
+/// The row, as far as it is known, after the callers that are asking have got their tokens.
 struct Expected {
     state: State,
-    /// The balance that was missing last, and the instant at which it will be granted, until somebody takes tokens.
+    /// The balance that the last refused call needed, and the instant at which it will be granted, until a caller takes
+    /// tokens.
     refused: Option<(Tokens, Timestamp)>,
-    /// Whether the instants of other costs follow from the state. Where holds lapse or are in the way they do not, so
-    /// those who want less ask.
+    /// Whether the instants of other costs follow from the state. They do not if the refusal names another instant than
+    /// the state gives, as with listed grants or leases. Then callers with smaller costs ask.
     is_known: bool,
-    /// The database's time at an instant of ours.
+    /// The database's time at an instant of our clock.
     read: (Timestamp, Instant),
-    /// When the first one asks, whatever the row is known to hold.
+    /// When the first caller asks, whatever the row is known to hold.
     asks_at: Option<Instant>,
-    /// When it asks whether others have raised the row, unless its tokens are there about then.
+    /// When the first caller asks whether others have raised the row, unless its tokens come at about that time.
     looks_at: Instant,
-    /// Whether somebody is asking, and the next one goes by the answer.
+    /// Whether a caller is asking, and the next one goes by the answer.
     awaits_answer: bool,
 }
 
-/// How long the first one of a line sleeps.
+/// How long the first caller of a line sleeps.
 #[derive(Clone, Copy)]
 pub(super) struct Sleep {
-    /// Until its tokens are there; `None` where nobody knows.
+    /// Until its tokens are there; `None` if that is not known.
     pub(super) due: Option<Duration>,
-    /// Until it asks whether they are there.
+    /// Until it asks whether its tokens are there.
     pub(super) asks: Duration,
 }
 
 impl Line {
-    /// The line of a row that has refused somebody.
+    /// The line of a row that has refused a caller.
     pub(super) fn behind(item: &Item<Ask>, denied: &Denied) -> Self {
         Self::new(Expected::after(item, denied, Duration::ZERO), (denied.remaining, denied.retry_at))
     }
@@ -78,12 +79,12 @@ impl Line {
         self.callers.contains_key(&number)
     }
 
-    /// Lets somebody wait at its place; whether it waited there before.
+    /// Lets a caller wait at its place. Returns whether it waited there before.
     pub(super) fn enter(&mut self, number: u64, woken: &Arc<Notify>) -> bool {
         self.callers.insert(number, woken.clone()).is_some()
     }
 
-    /// Lets the next one come forward.
+    /// Removes a caller, and lets the next one come forward.
     pub(super) fn leave(&mut self, number: u64) {
         self.callers.remove(&number);
         self.call_first();
@@ -93,13 +94,13 @@ impl Line {
         self.expected.sleep(item)
     }
 
-    /// Lets the first one ask. The next one goes by what it leaves, if that is known.
+    /// Lets the first caller ask. The next one goes by the balance that it leaves, if that is known.
     pub(super) fn ask(&mut self, item: &Item<Ask>, is_known: bool, number: u64) {
         self.expected.take(item, is_known);
         self.leave(number);
     }
 
-    /// Somebody was refused. Where the row was raised meanwhile, the first one asks once more.
+    /// Notes that a caller was refused. If the row was raised meanwhile, the first caller asks once more.
     pub(super) fn hear(&mut self, item: &Item<Ask>, denied: &Denied, asks_at: Option<Instant>) {
         let told = (denied.remaining, denied.retry_at);
         if told != self.told {
@@ -111,8 +112,8 @@ impl Line {
         }
     }
 
-    /// The row was raised. The first one asks then. Where one is asking already, nobody overtakes it: it asks once more
-    /// if it is refused, and else the next one does.
+    /// Notes that the row was raised, so the first caller asks. If a caller is already asking, no other overtakes it:
+    /// it asks once more if it is refused, and else the next one does.
     pub(super) fn raise(&mut self, asks_at: Instant) {
         self.changed = Instant::now();
         if self.callers.len() == self.places {
@@ -121,13 +122,13 @@ impl Line {
         }
     }
 
-    /// Nobody knows what is left by the one who has asked. The next one asks then.
+    /// Notes that the balance after the last question is not known, so the next caller asks.
     pub(super) fn forget(&mut self, asks_at: Instant) {
         (self.expected.asks_at, self.expected.looks_at) = (Some(asks_at), asks_at);
         self.expected.awaits_answer = false;
     }
 
-    /// Whether the next one waits for the answer of the one who is asking.
+    /// Whether the next caller waits for the answer to the one that is asking.
     pub(super) fn awaits_answer(&self) -> bool {
         self.expected.awaits_answer
     }
@@ -144,12 +145,12 @@ impl Line {
 }
 
 impl Expected {
-    /// The row, as far as a refusal tells. A caller that waits for a release asks again after the pause.
+    /// The row, as far as a refusal describes it. A caller that waits for a release asks again after the pause.
     fn after(item: &Item<Ask>, denied: &Denied, pause: Duration) -> Self {
         let now = Timestamp::from(denied.decided_at);
         let retry_at = denied.retry_at.map_or(Timestamp::MAX, Timestamp::from);
         let ts = match item.target.terms.flow {
-            // Its steps lie whole periods before the one at which it would grant.
+            // The steps of the row lie whole periods before the one at which it would grant.
             Flow::FirstUse => {
                 let period = item.target.terms.period;
                 let until_step = retry_at.micros().saturating_sub(now.micros()).rem_euclid(period);
@@ -165,11 +166,11 @@ impl Expected {
         let terms = &item.target.terms;
         let needs = item.action.needs(terms);
         let state = State::new(Tokens::from_micros(denied.remaining.micros().saturating_sub(terms.top())), ts);
-        // The refusal rounds what is left, in each of the rows.
+        // The refusal rounds the balance in each of the rows.
         let rounding =
             (terms.period / terms.rate.max(1) + 1).saturating_mul(i64::try_from(item.target.rows.count).unwrap_or(1));
         let later = terms.first_instant(&state, needs).micros() - retry_at.micros();
-        // Where the call is granted sooner than these terms bring it, the row is full by then.
+        // If the call is granted sooner than these terms bring its tokens, the row is full by then.
         let is_full_by_then = later > rounding && !terms.flow.counts();
         let state = if is_full_by_then { state.full_at(retry_at) } else { state };
         let (is_known, now) = (is_full_by_then || later.unsigned_abs() <= rounding.unsigned_abs(), Instant::now());
@@ -185,7 +186,7 @@ impl Expected {
         }
     }
 
-    /// Nothing, so the first one asks then.
+    /// Nothing is known of the row, so the first caller asks at that instant.
     fn nothing(asks_at: Instant) -> Self {
         let start = Timestamp::from_micros(0);
         Self {
@@ -199,7 +200,7 @@ impl Expected {
         }
     }
 
-    /// How long the first one sleeps, until the row holds its tokens and until it asks whether it does.
+    /// How long the first caller sleeps: until the row holds its tokens, and until it asks whether it does.
     fn sleep(&self, item: &Item<Ask>) -> Sleep {
         let until = |at: Instant| at.saturating_duration_since(Instant::now());
         let asks = self.asks_at.map_or(Duration::MAX, until);
@@ -214,7 +215,7 @@ impl Expected {
         };
         let due = instant.micros().saturating_sub(self.now().micros()).try_into().unwrap_or(0);
         let (due, looks) = (Duration::from_micros(due), until(self.looks_at));
-        // While it asks, it would miss its instant.
+        // A question that is close to its instant would make it miss the instant.
         let asks = if due < looks + NEAR { asks } else { asks.min(looks) };
         Sleep { due: Some(due), asks }
     }
@@ -239,10 +240,11 @@ impl Expected {
     }
 }
 
-/// How long until the first one asks whether others have raised the row. At random, so that not all ask together.
+/// How long until the first caller asks whether others have raised the row. It is random, so that callers do not all
+/// ask together.
 pub(super) fn look() -> Duration {
     Duration::from_secs(4).mul_f64(0.5 + fastrand::f64() / 2.0)
 }
 
-/// How long before its instant nobody asks: so no sleep is longer than five seconds.
+/// No caller asks in this span before its instant. So no sleep is longer than five seconds.
 const NEAR: Duration = Duration::from_secs(1);

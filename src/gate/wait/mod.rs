@@ -24,29 +24,29 @@ use waiter::{Place, Waiter};
 /// The callers that wait for tokens, row by row, in the order in which they came.
 ///
 /// If all slept until the same instant, all but one would ask for nothing: a thousand callers would ask half a million
-/// times, and a large cost would never be served. So only the first one of a line sleeps until its tokens are there.
-/// Then it asks, and the next one comes forward, and goes by what the first one leaves. So all callers whose tokens are
-/// there ask at once, and each asks once more than it is refused. A caller that is refused, because others took tokens,
-/// goes back to its place.
+/// times, and a large cost would never be served. So only the first caller of a line sleeps until its tokens are there.
+/// Then it asks, and the next one comes forward, and goes by the balance that the first one leaves. So all callers
+/// whose tokens are there ask at once, and each asks once more than it is refused. A caller that is refused, because
+/// others took tokens, goes back to its place.
 ///
-/// A row may also be raised. This gate wakes the first one of the line when it raises the row; other processes tell
-/// nobody, so the first one asks every few seconds. Nobody knows then what it leaves, nor where charges lapse: the next
-/// one asks when the first has its answer.
+/// A row may also be raised. This gate wakes the first caller of the line when it raises the row. Other processes
+/// notify no one, so the first caller asks every few seconds. In these cases, and if charges may lapse, the balance
+/// after its question is not known: the next caller asks when the first has its answer.
 ///
-/// A lease may be released at any time. So in the line of a concurrency limit the first one asks now and then, and when
-/// this gate has released a lease that it does not leave to other processes.
+/// A lease may be released at any time. So in the line of a concurrency limit the first caller asks now and then, and
+/// when this gate has released a lease that it does not leave to other processes.
 ///
 /// A caller that takes alternatives has a place in a line of each, and asks as soon as it is its turn in one of them.
 pub(super) struct Waiters {
     lines: Mutex<Lines>,
     hand_overs: HandOvers,
-    /// How many callers have come.
+    /// The number of callers that have come.
     arrived: AtomicU64,
 }
 
 struct Lines {
     by_row: HashMap<Row, Line>,
-    /// Callers whose cost is split: their numbers and their lines, by the other rows that share the cost.
+    /// Callers with split costs: their numbers and their lines, by the other rows that share the cost.
     split: HashMap<Row, BTreeSet<(u64, Row)>>,
     raised: RaisedRows,
     is_closed: bool,
@@ -61,13 +61,13 @@ impl Default for Waiters {
 }
 
 impl Waiters {
-    /// A caller that comes, and waits for nothing yet. Its number is drawn before it asks: one that is refused while
-    /// others begin to wait comes before those who came later and joined them at once.
+    /// A new caller, which waits for nothing yet. It gets its number before it asks. So if it is refused while others
+    /// begin to wait, it comes before callers that came later and joined the line at once.
     pub(super) fn arrive(&self) -> Waiter<'_> {
         Waiter::new(self, self.arrived.fetch_add(1, Ordering::Relaxed))
     }
 
-    /// Rows were raised, some because a lease has ended: the first ones of their lines ask.
+    /// Rows were raised, some because a lease has ended, so the first callers of their lines ask.
     pub(super) fn raise<'r>(&self, rows: impl IntoIterator<Item = (&'r Row, bool)>) {
         for (row, is_released) in rows {
             let row = row.first();
@@ -79,7 +79,7 @@ impl Waiters {
         }
     }
 
-    /// Nobody waits any longer.
+    /// Ends all waits.
     pub(super) fn close(&self) {
         let mut lines = self.lock();
         lines.is_closed = true;
@@ -93,7 +93,7 @@ impl Waiters {
     }
 
     fn lock(&self) -> MutexGuard<'_, Lines> {
-        // Nothing that runs under the lock leaves it half changed.
+        // No code that runs under the lock leaves the lines half changed.
         self.lines.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -118,5 +118,6 @@ impl Lines {
     }
 }
 
-/// So few callers are being refused at once that hardly any meets a row of another key that is raised meanwhile.
+/// With so many cells, and few callers being refused at once, hardly any shares a cell with another key's row that is
+/// raised meanwhile.
 const CELLS: usize = 4096;

@@ -21,7 +21,7 @@ use crate::plan::{CheckedCall, Item, Row};
 use crate::reason::Reason;
 use crate::standing::Each;
 
-/// One of the callers. Dropped, it waits no longer.
+/// One of the callers. When it is dropped, it no longer waits.
 pub(crate) struct Waiter<'w> {
     waiters: &'w Waiters,
     number: u64,
@@ -33,10 +33,10 @@ pub(crate) struct Waiter<'w> {
     is_granted: bool,
 }
 
-/// Where a caller waits.
+/// The place of a caller in one line.
 pub(super) struct Place {
     item: Item<Ask>,
-    /// The other rows that its cost is split over.
+    /// The other rows over which its cost is split.
     pub(super) others: Vec<Row>,
     /// Whether a grant takes all of the cost from the row.
     is_sole: bool,
@@ -44,7 +44,7 @@ pub(super) struct Place {
 
 /// The next step of a caller.
 pub(crate) enum Turn {
-    /// It asks: because its tokens are there, or to see whether they are.
+    /// It asks, because its tokens are there, or to see whether they are.
     Ask { is_early: bool },
     /// The overrides have changed.
     Changed,
@@ -87,8 +87,8 @@ impl<'w> Waiter<'w> {
 }
 
 impl Waiter<'_> {
-    /// Takes a place in a line of each alternative, if each has one: whoever comes asks at once for what nobody waits
-    /// for, and is not left to others.
+    /// Takes a place in a line of each alternative, if each has a line. If an alternative has no line, and its row is
+    /// not left to others, the caller asks at once.
     pub(crate) fn join(&mut self, call: &CheckedCall) -> bool {
         let mut lines = self.waiters.lock();
         let has_line = |item: &&Item<Ask>| {
@@ -116,8 +116,8 @@ impl Waiter<'_> {
     }
 
     /// Waits until this is the first place of a line and its tokens are there, as far as is known, and for up to `late`
-    /// more. Also returns when it is time to see whether they are there. Then the next one is the first of the line.
-    /// Returns early, and stays the first, where they will not be there by the deadline.
+    /// more. Also returns when it is time to see whether they are there. Then the next caller is the first of the line.
+    /// Returns early, and stays the first, if the tokens will not be there by the deadline.
     pub(crate) async fn turn(
         &mut self,
         deadline: Option<tokio::time::Instant>,
@@ -196,8 +196,8 @@ impl Waiter<'_> {
         earliest.map_or(Look::Queue, |sleep| Look::Sleep { sleep, is_certain })
     }
 
-    /// Goes back to where it was after a refusal, and to where it was refused: in each alternative to the line of the
-    /// limit to wait for longest.
+    /// Goes back to its places after a refusal, and to the lines that refused it: for each alternative, the line of the
+    /// limit with the longest wait.
     pub(crate) fn refused(&mut self, call: &CheckedCall, denied: &Denied) {
         let mut lines = self.waiters.lock();
         let mut places: Vec<(Place, &Denied)> = Vec::new();
@@ -229,7 +229,7 @@ impl Waiter<'_> {
         self.places = places.into_iter().map(|(place, _)| place).collect();
     }
 
-    /// Goes back to where it was: it has asked early, and there was no answer.
+    /// Goes back to its places, because it has asked early and got no answer.
     pub(crate) fn unanswered(&mut self) {
         let mut lines = self.waiters.lock();
         for place in &self.places {
@@ -240,7 +240,7 @@ impl Waiter<'_> {
         }
     }
 
-    /// It asks whether its tokens are there, where it is the first.
+    /// Lets it ask whether its tokens are there, in lines where it is the first.
     pub(crate) fn ask_anew(&self) {
         let mut lines = self.waiters.lock();
         for place in &self.places {
@@ -251,7 +251,7 @@ impl Waiter<'_> {
         }
     }
 
-    /// It has what it waited for.
+    /// Notes that it has its tokens.
     pub(crate) fn granted(&mut self) {
         self.is_granted = true;
     }
@@ -267,14 +267,14 @@ impl Waiter<'_> {
         }
     }
 
-    /// Whether nobody is before it in some line.
+    /// Whether it is the first in some line.
     pub(crate) fn is_first(&self) -> bool {
         let lines = self.waiters.lock();
         let is_first = |line: &Line| line.is_first(self.number);
         self.places.iter().any(|place| lines.by_row.get(place.row()).is_some_and(is_first))
     }
 
-    /// The refusal of a caller whose timeout ends while others are before it. Where its tokens are there, theirs are
+    /// The refusal of a caller whose timeout ends while others are before it. If its tokens are there, theirs are there
     /// too, so it may ask again at once.
     pub(crate) fn out_of_turn(&self, checked: Decision) -> Denied {
         let Place { item, .. } = self.places.first().expect("it waits");
@@ -320,7 +320,7 @@ impl Waiter<'_> {
         let is_raised = lines.is_raised(place, self.asked);
         let line = lines.by_row.get_mut(place.row()).expect("who has a place is in a line");
         if !line.holds(self.number) && (line.awaits_answer() || !self.is_granted || is_raised) {
-            // It has asked, and more may be there than it took.
+            // It has asked, and the row may hold more than it took.
             line.forget(self.waiters.left_until(&place.item).unwrap_or_else(Instant::now));
         }
         line.leave(self.number);
@@ -357,7 +357,7 @@ mod tests {
 
     const LIMIT: Limit = Limit::token_bucket("one", 1, HOUR);
 
-    /// A caller that was refused, while others did something.
+    /// Whether a caller has a turn at once after a refusal during which others did something.
     fn refused(meanwhile: impl FnOnce(&Waiters, &CheckedCall)) -> bool {
         let waiters = Waiters::default();
         let call = || Call::consume([LIMIT.key("k")]);

@@ -28,7 +28,7 @@ impl Ledger<'_> {
             }
             Alteration::Debit(amount) => pool.debit(amount).map_err(|TooDeep| too_deep(limit))?,
             Alteration::Reset => pool.reset(),
-            // Nobody can tell a row that was missing from one that was reset.
+            // A row that was missing cannot be told from one that was reset.
             Alteration::GiveBack(rest) => pool.credit(rest.owed(&target.terms, pool.now())),
             Alteration::Look => Vec::new(),
         };

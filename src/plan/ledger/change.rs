@@ -15,16 +15,16 @@ pub struct Change {
 #[derive(Clone, Debug, Eq, PartialEq)]
 #[expect(missing_docs, reason = "said above")]
 pub enum CallChange {
-    /// It was not there.
+    /// The stored call was not there.
     Insert { call: usize, name: usize, row: CallRow },
     /// Its receipt is used, and it no longer lapses.
     Use { call: usize, name: usize },
-    /// It is gone.
+    /// The stored call is deleted.
     Delete { call: usize, name: usize },
 }
 
 impl CallChange {
-    /// The call of the plan that it stands or falls with.
+    /// The call of the plan with which this change is written or lost.
     pub(crate) fn call(&self) -> usize {
         let (Self::Insert { call, .. } | Self::Use { call, .. } | Self::Delete { call, .. }) = self;
         *call

@@ -1,5 +1,5 @@
-//! Decides the calls of one plan, one after another, over a copy of the rows and stored calls that were found. Its end
-//! says what to write.
+//! Decides the calls of one plan, one after another, over a copy of the rows and stored calls that were found. At the
+//! end, the differences are the changes to write.
 
 mod alter;
 mod change;
@@ -24,15 +24,15 @@ pub use change::{CallChange, Change};
 pub(super) struct Ledger<'p> {
     states: Vec<Option<State>>,
     calls: Vec<StoredCall>,
-    /// The rows that are chosen, if they are, one for each item of the plan's only call: each item takes from its
-    /// chosen row alone.
+    /// The chosen rows, if rows are chosen: one for each item of the plan's only call. Each item takes only from its
+    /// chosen row.
     chosen: &'p [usize],
     now: Timestamp,
     /// The call that is being decided.
     current: usize,
 }
 
-/// A stored call, if it is there, and which call of the plan has changed it last.
+/// A stored call, if it is there, and the call of the plan that has changed it last.
 #[derive(Clone)]
 struct StoredCall {
     row: Option<CallRow>,
@@ -75,7 +75,7 @@ impl<'p> Ledger<'p> {
         }
     }
 
-    /// The rows, and the stored calls, that differ from what was found.
+    /// The rows and the stored calls that differ from those that were found.
     pub(super) fn changes(self, found: &[Option<State>], known: &[Option<CallRow>]) -> (Vec<Change>, Vec<CallChange>) {
         let rows = self.states.into_iter().zip(found).enumerate();
         let changed = rows.filter_map(|(row, (state, found))| {
@@ -99,7 +99,7 @@ impl<'p> Ledger<'p> {
         Pool::new(&target.terms, &self.states[target.rows.places()], self.now)
     }
 
-    /// That a row is money to both, itself and the definition, or to neither.
+    /// Fails if a row is money and the definition is not, or the reverse.
     fn expect_one_money(&self, target: &Target) -> Result<(), Error> {
         let mut rows = self.states[target.rows.places()].iter().flatten();
         if rows.any(|row| !row.is_over(self.now) && target.terms.mixes_money(row)) {

@@ -20,7 +20,7 @@ impl Ledger<'_> {
         }
     }
 
-    /// The same grant again. The balances are those of now.
+    /// The same grant again, with the present balances.
     pub(super) fn repeat(&self, row: &CallRow, items: &[Item<Ask>]) -> Result<Answer, Error> {
         let mut receipt = row.receipt();
         for lease in receipt.charges.iter_mut().filter(|charge| charge.lease.is_some()) {
@@ -52,8 +52,8 @@ impl Ledger<'_> {
         })
     }
 
-    /// That a lease lasts, and until when. A caller that was granted one that is over would work beside those that hold
-    /// all of the limit.
+    /// Fails unless a lease still lasts, and sets its end. If a repeat granted a lease that is over, its caller would
+    /// work beside those that hold all of the limit.
     fn expect_held(&self, lease: &mut Charge, items: &[Item<Ask>]) -> Result<(), Error> {
         let item = items.iter().find(|item| is_charged(lease, item));
         let row = item.and_then(|item| self.states[item.target.rows.place].as_ref());

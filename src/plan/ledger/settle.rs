@@ -10,7 +10,7 @@ use crate::text::Text;
 use crate::tokens::Tokens;
 
 impl Ledger<'_> {
-    /// Brings the charges of a receipt, or of a stored call, to what they come to.
+    /// Settles the charges of a receipt, or of a stored call.
     pub(super) fn settle(&mut self, settling: &Settling, own: Option<&OwnRow>) -> Result<Settlement, Error> {
         let Settling { charges, rows, end } = settling;
         let known = own.and_then(|own| self.calls[own.place].row.as_ref());
@@ -41,7 +41,7 @@ impl Ledger<'_> {
         Ok(Settlement { charges: settled, observed_at: self.now.into(), overdrawn })
     }
 
-    /// Brings a charge to its cost, a lease to its end. Returns the charge, and its row where that changes.
+    /// Brings a charge to its cost, or ends or renews a lease. Returns the charge, and its row if that changes.
     fn settle_one(
         &self,
         charge: &Charge,
@@ -67,7 +67,7 @@ impl Ledger<'_> {
             }
             (ChargeKind::Lease, _) => match charge.release(row, self.now) {
                 Some(released) => released,
-                // Its stored call says that the receipt was not used.
+                // The stored call shows that the receipt was not used.
                 None if known.is_some() => return as_it_is(),
                 None => return Err(gone(limit, charge.until, self.now)),
             },
@@ -84,7 +84,7 @@ impl Ledger<'_> {
 }
 
 impl CallRow {
-    /// Uses its receipt. Its id stays where somebody may ask for it again.
+    /// Uses its receipt. The id stays stored if the call may be repeated.
     fn spent(self) -> Option<Self> {
         self.answer.is_some().then_some(Self { used: true, lapses_at: None, ..self })
     }
@@ -112,7 +112,7 @@ fn is_of(charges: &[Charge], row: &CallRow) -> bool {
     charges.iter().map(facts).eq(row.charges.iter().map(facts))
 }
 
-/// Why a row does not list a lease, or a call is not stored.
+/// The error for a row that does not list a lease, or for a call that is not stored.
 fn gone(limit: &Text, until: Option<Timestamp>, now: Timestamp) -> Error {
     let limit = limit.clone().into();
     if until.is_some_and(|until| until <= now) { Error::Lapsed { limit } } else { Error::ReceiptUsed { limit } }

@@ -4,9 +4,9 @@ use crate::plan::alternatives::decided_together;
 use crate::plan::item::Item;
 use crate::tokens::Tokens;
 
-/// The tokens that the items of an alternative take where that depends on the other items.
+/// The tokens that the items of an alternative take, if they depend on the other items.
 pub(super) struct Shares {
-    /// How many tokens each request gets that takes a part, if one does: the least that any of them has.
+    /// The tokens that each request with a part gets, if there is one: the least that any of their limits has.
     pub(super) part: Option<Tokens>,
     /// The piece that each limit of a split gives, at the place of its item; empty for a call that splits no cost.
     given: Vec<Option<Result<Piece, Lacking>>>,
@@ -17,12 +17,12 @@ impl Shares {
         Self { part: part(ledger, items), given: given(ledger, items) }
     }
 
-    /// The piece that the limit of an item gives of a cost that is split.
+    /// The piece of a split cost that the limit of an item gives.
     pub(super) fn given(&self, place: usize) -> Option<Result<Piece, Lacking>> {
         self.given.get(place).copied().flatten()
     }
 
-    /// The ask of an item, of its share.
+    /// The ask of an item for its share.
     pub(super) fn ask(&self, place: usize, item: &Item<Ask>) -> Ask {
         match (self.given(place), self.part) {
             (Some(Ok(given)), _) => item.action.giving(given.cost),

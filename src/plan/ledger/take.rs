@@ -19,7 +19,7 @@ use crate::tokens::Tokens;
 struct Tried {
     taken: Vec<Taken>,
     refusals: Vec<DeniedBy>,
-    /// The latest instant among the limits that refuse: each grants after its own.
+    /// The latest row instant among the limits that refuse: each of them would grant only after its own.
     refused_at: Timestamp,
 }
 
@@ -31,7 +31,7 @@ impl Ledger<'_> {
         }
         let mut least = None::<Denied>;
         for alternative in alternatives(items) {
-            // `Call::checked` has left out the impossible ones of a call that is not stored.
+            // For a call that is not stored, `Call::checked` has left out impossible alternatives.
             if own.is_some() && possible(alternative).is_err() {
                 continue;
             }
@@ -44,7 +44,7 @@ impl Ledger<'_> {
             return Ok(Answer::Denied(denied));
         }
         alternatives(items).try_for_each(possible)?;
-        // While the database is away a call has no shadows. So an alternative of shadows alone has no item, and is
+        // While the database is away, a call has no shadows. So an alternative of shadows alone has no items, and is
         // granted.
         self.take_all(&[], own)
     }
@@ -107,16 +107,16 @@ impl Ledger<'_> {
         Ok(tried)
     }
 
-    /// Charges the tokens that an alternative takes, and lets its shadows try the rest.
+    /// Charges the tokens that an alternative takes, and tries its shadows on the rest.
     fn grant(&mut self, alternative: &[Item<Ask>], shares: &Shares, taken: Vec<Taken>, own: Option<&OwnRow>) -> Answer {
         let (items, shadows) = alternative.split_at(taken.len());
         let remaining = taken.iter().map(|taken| taken.remaining).min().unwrap_or(Tokens::MAX);
-        // A grant is dated by its earliest row: by a later date a window would give back tokens that it has refilled.
+        // A grant is dated by its earliest row: with a later date a window would give back tokens that it has refilled.
         let decided_at = taken.iter().map(|taken| taken.at).min().unwrap_or(self.now);
         // An item that is ready at the instant of its row is ready at once, also where the clock stands behind the row.
         let waits = taken.iter().filter(|taken| taken.ready_at > taken.at).map(|taken| taken.ready_at).max();
         let mut charges = self.charge_all(items, taken, waits);
-        // Without what the shadows take.
+        // The standings do not include the charges of shadows.
         let standings = told(items).map(|(place, item)| self.granted(item, shares.ask(place, item))).collect();
         let would_deny = Each::from(self.try_shadows(shadows, shares.part, waits, &mut charges));
         let (amount, alternative) = alternative
@@ -158,7 +158,7 @@ impl Ledger<'_> {
         charges
     }
 
-    /// Writes the tokens that an item takes. Returns the sum of it and of the items before it in a split.
+    /// Writes the tokens that an item takes. Returns the sum for it and for the items before it in a split.
     fn charge(
         &mut self,
         item: &Item<Ask>,
@@ -192,7 +192,7 @@ impl Ledger<'_> {
         would_deny
     }
 
-    /// Asks a shadow: it takes, or would refuse. `part` is the number of tokens that the items get which take a part.
+    /// Asks a shadow: it takes, or would refuse. `part` is the number of tokens that each request with a part gets.
     fn try_out(&self, item: &Item<Ask>, part: Option<Tokens>) -> Result<Taken, DeniedBy> {
         let target = &item.target;
         if target.is_free() {
@@ -215,8 +215,8 @@ impl Ledger<'_> {
         }
     }
 
-    /// The instant that the first row stands at, and that from which on it is full; now, where nothing was taken from
-    /// it.
+    /// The instant that the first row stands at, and the instant from which on it is full; both are now if nothing was
+    /// taken from it.
     fn stands(&self, items: &[Item<Ask>], receipt: &Receipt) -> [Timestamp; 2] {
         let is_taken = receipt.charges.first().is_some_and(|charge| charge.cost > Tokens::ZERO);
         let first = items.first().filter(|_| is_taken);
@@ -236,7 +236,8 @@ impl Ledger<'_> {
         item.target.standing(ask.cost(), pool.balance(), pool.more_at().unwrap_or(Timestamp::MAX))
     }
 
-    /// The standing of a limit of a refused call. A limit that refuses has more at the latest when it would grant.
+    /// The standing of a limit after a refused call. A limit that refuses has one more token at the latest when it
+    /// would grant.
     fn untouched(&self, item: &Item<Ask>) -> Standing {
         let (pool, needs) = (self.pool(&item.target), item.action.needs(&item.target.terms));
         let mut more_at = pool.more_at().unwrap_or(Timestamp::MAX);
@@ -247,7 +248,7 @@ impl Ledger<'_> {
     }
 }
 
-/// The items that an answer tells of, each with its place.
+/// The items that an answer reports, each with its place.
 fn told(items: &[Item<Ask>]) -> impl Iterator<Item = (usize, &Item<Ask>)> {
     items.iter().enumerate().filter(|(_, item)| !item.target.is_free())
 }

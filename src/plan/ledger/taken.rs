@@ -13,7 +13,7 @@ pub(super) struct Taken {
 }
 
 impl Taken {
-    /// Nothing, of an item that is unlimited.
+    /// Takes nothing, for an item that is unlimited.
     pub(super) fn nothing(at: Timestamp) -> Self {
         Self { portions: Vec::new(), remaining: Tokens::MAX, ready_at: at, at }
     }
@@ -29,7 +29,7 @@ impl Taken {
         charges: &mut Vec<Charge>,
     ) -> Tokens {
         let Target { limit, rows, terms, .. } = &item.target;
-        // None of it is spent before all of it may be: until then each charge can be cancelled.
+        // No token is spent before all may be spent, so until then each charge can be cancelled.
         let ready_at = waits.map_or(self.at, |latest| latest.max(self.at));
         let is_free = item.target.is_free();
         let mut charge = Charge {
@@ -46,7 +46,7 @@ impl Taken {
             refill: Tokens::ZERO,
             period: match terms.flow {
                 Flow::Wallet => 0,
-                // Periods to come may be longer, and nobody is swept too early.
+                // Later periods may be longer, and no row may be swept too early.
                 Flow::Named { .. } => terms.period.saturating_mul(2),
                 _ => terms.period,
             },

@@ -4,7 +4,7 @@ use std::time::Duration;
 use crate::limit::{Limit, LimitKind};
 use crate::text::Text;
 
-/// For how long slices are spent: of each limit, and of all others.
+/// How long slices may be spent: for limits with a setting of their own, and for all others.
 #[derive(Debug, Default)]
 pub(crate) struct Ages {
     pub(crate) of_all: Duration,
@@ -16,13 +16,13 @@ impl Ages {
         self.by_limit.get(&limit.name).copied().unwrap_or(self.of_all)
     }
 
-    /// The shortest one in which something is taken ahead, if one is.
+    /// The shortest setting that is not zero, if there is one.
     pub(crate) fn shortest(&self) -> Option<Duration> {
         self.by_limit.values().chain([&self.of_all]).filter(|age| !age.is_zero()).min().copied()
     }
 
-    /// Whether slices are taken of a limit: of one row, which refills in smaller steps than its capacity. Another would
-    /// carry tokens over the edge of a window.
+    /// Whether slices are taken of a limit. It must have one row, which refills in smaller steps than its capacity. A
+    /// slice of another limit would carry tokens over the edge of a window.
     pub(super) fn serve(&self, limit: &Limit) -> bool {
         let is_bucket = match limit.kind {
             LimitKind::TokenBucket => true,

@@ -12,13 +12,13 @@ use crate::tokens::Tokens;
 pub(super) struct Asked<'c> {
     pub(super) limit: &'c Limit,
     pub(super) key: &'c Key,
-    /// The tokens that calls ask which memory can serve, and the cost of the last.
+    /// The tokens of the calls that memory can serve, and the cost of the last of them.
     pub(super) tokens: Tokens,
     pub(super) calls: u32,
     pub(super) cost: Tokens,
     /// Whether one of them raises the row.
     pub(super) replenishes: bool,
-    /// Whether the limit is defined in two ways.
+    /// Whether two calls define the limit differently.
     pub(super) differs: bool,
 }
 

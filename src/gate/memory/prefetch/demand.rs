@@ -2,16 +2,16 @@ use std::time::{Duration, Instant};
 
 use crate::tokens::Tokens;
 
-/// How many tokens calls ask of a key, and so how many to take ahead.
+/// The tokens that calls ask of a key, from which the number to take ahead follows.
 #[derive(Debug)]
 pub(super) struct Demand {
     /// The micro-tokens of calls since the last charge, and the number of these calls.
     asked: i64,
     calls: u32,
     since: Instant,
-    /// The micro-tokens that calls ask in a `max_age`: the mean of the last span and of those before.
+    /// The micro-tokens that calls ask for in a `max_age`, as a mean of the last span and those before it.
     mean: i64,
-    /// The size of the last slices: it falls by halves.
+    /// The size of the last slices. It falls by halves.
     size: i64,
 }
 
@@ -25,17 +25,18 @@ impl Demand {
         self.calls = self.calls.saturating_add(calls);
     }
 
-    /// The instant of the last charge, or of the try.
+    /// The instant of the last charge, or of the last try.
     pub(super) fn since(&self) -> Instant {
         self.since
     }
 
-    /// How many tokens to take, `most` at most, for calls of such a cost that come within `max_age`. Counts anew.
+    /// The number of tokens to take, at most `most`, for calls of such a cost that come within `max_age`. Restarts the
+    /// count.
     ///
-    /// It is 0.7 of what is expected: a slice that is used up just before its time forfeits nothing. With all of what
-    /// is expected a model lost 17 % of the grants, because each early renewal forfeits tokens that time has brought
-    /// back. A key with one call within `max_age` expects nothing. The expectation grows from slice to slice: the first
-    /// calls of a key come in a moment, and say little.
+    /// It is 0.7 of the expected tokens, because a slice that is used up just before its time forfeits nothing. With
+    /// all of the expected tokens, a model lost 17 % of the grants, because each early renewal forfeits tokens that
+    /// time has brought back. For a key with one call within `max_age` no tokens are expected. The expectation grows
+    /// from slice to slice, because the first calls of a key come within a moment, and say little.
     pub(super) fn next(&mut self, cost: Tokens, most: Tokens, max_age: Duration, now: Instant) -> Tokens {
         let elapsed = now.saturating_duration_since(self.since);
         let (elapsed_micros, max_age_micros) = (elapsed.as_micros().max(1), max_age.as_micros());
@@ -52,7 +53,7 @@ impl Demand {
         Tokens::from_micros(wanted - fraction)
     }
 
-    /// How large the slice came out.
+    /// Notes the size of the slice that was charged.
     pub(super) fn sliced(&mut self, size: Tokens) {
         let size = size.micros();
         self.size = if size >= self.size { size } else { size.midpoint(self.size) };
@@ -64,7 +65,7 @@ mod tests {
     use super::*;
     use crate::SECOND;
 
-    /// The sizes of slices for a key with so many calls a second. Each slice gets all that it asks for.
+    /// The sizes of slices for a key with so many calls a second. Each slice gets all tokens that it asks for.
     fn slices(per_second: u32, max_age: Duration, rounds: usize) -> Vec<(Instant, Tokens)> {
         #[expect(clippy::disallowed_methods, reason = "an instant to count from")]
         let mut now = Instant::now();
@@ -93,7 +94,7 @@ mod tests {
         assert!([699, 700].map(Tokens::new).contains(&sizes[29]), "{sizes:?}");
     }
 
-    /// With each charge goes what is given back of the slice before: there are no other writes.
+    /// The rest of the earlier slice is given back together with each charge, so there are no other writes.
     #[test]
     fn a_key_is_charged_fewer_than_one_and_a_half_times_in_a_max_age() {
         for per_second in [100, 1_000, 40_000] {

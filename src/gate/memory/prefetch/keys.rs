@@ -14,7 +14,7 @@ use crate::limit::Limit;
 use crate::request::Request;
 use crate::tokens::Tokens;
 
-/// The keys of the calls of late, with their slices.
+/// The keys of recent calls, with their slices.
 #[derive(Debug)]
 pub(super) struct Keys {
     hasher: RandomState,
@@ -22,10 +22,10 @@ pub(super) struct Keys {
     count: AtomicUsize,
 }
 
-/// Keys by their hash. A key whose hash is another's is left to the database.
+/// Keys by their hash. If a key has the hash of another key, its calls go to the database.
 pub(super) type Cell = HashMap<u64, Followed, BuildHasherDefault<Hashed>>;
 
-/// A key of a limit that calls have asked of late.
+/// A key of a limit that recent calls have asked.
 #[derive(Debug)]
 pub(super) struct Followed {
     pub(super) limit: Limit,
@@ -35,7 +35,8 @@ pub(super) struct Followed {
     pub(super) slice: Option<Box<Slice>>,
     /// Whether a slice is being charged.
     pub(super) is_pending: bool,
-    /// How often its slice was forfeited. A charge from before that is forfeited when its answer comes.
+    /// How often its slice was forfeited. A charge that was sent before the last time is forfeited when its answer
+    /// comes.
     pub(super) forfeits: u64,
 }
 
@@ -49,7 +50,7 @@ impl Keys {
         self.hasher.hash_one((limit.name(), key.as_str()))
     }
 
-    /// The shard of a hash, to read it.
+    /// The shard of a hash, locked for reading.
     pub(super) fn read(&self, hash: u64) -> RwLockReadGuard<'_, Cell> {
         self.shard(hash).read().unwrap_or_else(PoisonError::into_inner)
     }
@@ -59,7 +60,7 @@ impl Keys {
     }
 
     fn shard(&self, hash: u64) -> &RwLock<Cell> {
-        // The bits that a map looks at first are others.
+        // A map looks first at other bits of the hash.
         let place = (hash >> 40) as usize % SHARDS;
         &self.shards[place]
     }
@@ -69,7 +70,7 @@ impl Keys {
         self.shards.iter().map(write)
     }
 
-    /// Follows a key from now on, if its hash is no other's and there is room.
+    /// Follows a key from now on, if no other key has its hash and there is room.
     pub(super) fn follow<'s>(&self, shard: &'s mut Cell, hash: u64, key: Followed) -> Option<&'s mut Followed> {
         let Entry::Vacant(place) = shard.entry(hash) else { return None };
         let has_room = self.count.load(Ordering::Relaxed) < MAX_KEYS;
@@ -105,7 +106,7 @@ impl Followed {
         self.slice.as_ref().map_or(Tokens::ZERO, |slice| slice.left())
     }
 
-    /// Drops what was taken ahead, also what is being charged.
+    /// Drops the slice, even one that is being charged.
     pub(super) fn forfeit(&mut self, limit: &Limit, now: Instant) {
         self.slice = None;
         self.forfeits += 1;
@@ -115,7 +116,7 @@ impl Followed {
     }
 }
 
-/// A number that is a hash already.
+/// A number that is already a hash.
 #[derive(Default)]
 pub(super) struct Hashed(u64);
 
@@ -134,12 +135,12 @@ impl Hasher for Hashed {
 }
 
 fn write(shard: &RwLock<Cell>) -> RwLockWriteGuard<'_, Cell> {
-    // Nothing that runs under the lock leaves a shard half changed.
+    // No code that runs under the lock leaves a shard half changed.
     shard.write().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// So many that batches and calls of different keys seldom meet.
+/// With so many shards, batches and calls of different keys seldom meet.
 const SHARDS: usize = 64;
 
-/// Some tens of megabytes, with keys of the usual length. Further keys ask the database.
+/// These take some tens of megabytes, with keys of the usual length. Calls of further keys ask the database.
 const MAX_KEYS: usize = 100_000;

@@ -30,16 +30,16 @@ pub(crate) use rounds::Outlet;
 use rounds::Rounds;
 use slice::{Paid, Slice};
 
-/// Tokens taken ahead: this process's memory holds those that calls to come will spend, of keys with many calls.
+/// Tokens taken ahead: for keys with many calls, this process's memory holds tokens that later calls will spend.
 ///
-/// A batch that asks for such a key charges a **slice** for calls to come, as one more call of the batch. Its calls are
-/// granted from memory while it lasts. A later batch that asks for the key gives back the rest, less the tokens that
-/// time has brought back; if no batch comes, a batch of its own does. A slice leaves this table before its rest is
-/// sent, so it is given back once at most; whatever goes wrong then, the rest is forfeited, and nobody is granted too
-/// much.
+/// A batch that asks for such a key charges a **slice** for calls to come, as one more call of the batch. While the
+/// slice lasts, calls are granted from memory. A later batch that asks for the key gives the rest back, less the tokens
+/// that time has brought back; if no such batch comes, a separate one does. A slice leaves this table before its rest
+/// is sent, so it is given back at most once. If anything goes wrong after that, the rest is forfeited, and no call is
+/// granted too much.
 ///
 /// A call takes a read lock of one of many shards, and swaps one number. Only batches take a write lock. A settlement
-/// of this gate leaves slices alone: what it adds is within what settlements may add anyway.
+/// by this gate leaves slices alone: the tokens that it adds are within the bound for settlements.
 #[derive(Debug)]
 pub(crate) struct Prefetch {
     ages: Ages,
@@ -47,12 +47,12 @@ pub(crate) struct Prefetch {
     keys: Keys,
     /// The number of the next slice.
     next_id: AtomicU64,
-    /// How many connections have broken so far: after one, tables of ephemeral limits may be empty.
+    /// How many connections have broken so far. After each, the table of ephemeral limits may be empty.
     breaks: AtomicU64,
     /// How long the last batch took, in microseconds, and whether an event has said that it is too long.
     batch_took: AtomicU64,
     said_slow: AtomicBool,
-    /// Whether the gate is closed. Each call of its own listens until it is answered.
+    /// Whether the gate is closed. Each call of this memory's own listens until it is answered.
     closed: watch::Sender<bool>,
     rounds: Rounds,
 }
@@ -72,7 +72,7 @@ impl Prefetch {
         }
     }
 
-    /// Grants a call from memory, if all that it asks is there; else nothing is taken.
+    /// Grants a call from memory, if all its tokens are there; else it takes nothing.
     pub(crate) fn grant(&self, requests: &[Request]) -> Option<Grant> {
         let (first, others) = requests.split_first()?;
         let mut taken = Vec::new();
@@ -104,7 +104,7 @@ impl Prefetch {
         let hash = self.keys.hash(&taken.standing.limit, &taken.standing.key);
         let shard = self.keys.read(hash);
         let slice = shard.get(&hash).and_then(|known| known.slice.as_ref());
-        // One that is gone meanwhile has forfeited it.
+        // If the slice is gone by now, these tokens are forfeited with it.
         if let Some(slice) = slice.filter(|slice| slice.id == taken.id) {
             slice.put_back(taken);
         }
@@ -118,13 +118,13 @@ impl Prefetch {
         known.map_or(Tokens::ZERO, Followed::held)
     }
 
-    /// Whether something lies in memory for a key that a call asks.
+    /// Whether tokens lie in memory for a key that a call asks.
     pub(crate) fn holds(&self, call: &CheckedCall) -> bool {
         Touch::of(call).any(|touch| self.held(touch.limit, touch.key) > Tokens::ZERO)
     }
 
-    /// A batch of these calls, with what goes along: first what is given back of the keys that they ask, last what is
-    /// taken ahead of them. Nothing of them is sent yet.
+    /// A batch of these calls, with the calls that go along: first those that give slices of their keys back, last
+    /// those that take new slices. None of them is sent yet.
     pub(crate) fn accompany(self: &Arc<Self>, calls: Vec<QueuedCall>) -> Vec<QueuedCall> {
         let now = Instant::now();
         let of_callers = calls.iter().filter(|call| call.reply.has_caller()).map(|call| &call.call);
@@ -151,7 +151,7 @@ impl Prefetch {
         before.into_iter().chain(calls).chain(behind).collect()
     }
 
-    /// The key that a batch asks. A new one that can be served is followed from now on, if there is room.
+    /// The key that a batch asks. A new key that can be served is followed from now on, if there is room.
     fn know<'s>(&self, shard: &'s mut Cell, hash: u64, asked: &Asked<'_>, now: Instant) -> Option<&'s mut Followed> {
         let (limit, key) = (asked.limit, asked.key);
         if shard.contains_key(&hash) {
@@ -164,7 +164,7 @@ impl Prefetch {
         Some(followed)
     }
 
-    /// Takes a key's slice out of memory: the call that gives back what is left, if something is.
+    /// Takes a key's slice out of memory. Returns the call that gives the rest back, if there is a rest.
     fn detach(&self, known: &mut Followed) -> Option<QueuedCall> {
         let slice = known.slice.take()?;
         let (tokens, calls) = slice.spent();
@@ -174,7 +174,7 @@ impl Prefetch {
         self.queued(&known.limit, Call::give_back(known.request(), rest), |_| {})
     }
 
-    /// The call that takes ahead what is expected of a key, if that is worth it.
+    /// The call that takes the expected tokens of a key ahead, if that is worth it.
     fn take_ahead(
         self: &Arc<Self>,
         known: &mut Followed,
@@ -199,7 +199,7 @@ impl Prefetch {
         queued
     }
 
-    /// A charge for calls to come was answered.
+    /// Handles the answer to a charge for calls to come.
     fn opened(&self, hash: u64, forfeits: u64, breaks: u64, sent: Instant, answer: Result<Answer, Error>) {
         let mut shard = self.keys.write(hash);
         let Some(known) = shard.get_mut(&hash) else { return };
@@ -221,12 +221,12 @@ impl Prefetch {
         }
     }
 
-    /// A batch took so long.
+    /// Notes how long a batch took.
     pub(crate) fn saw(&self, took: Duration) {
         self.batch_took.store(took.as_micros().try_into().unwrap_or(u64::MAX), Ordering::Relaxed);
     }
 
-    /// A connection broke: ephemeral limits may have lost their rows.
+    /// Notes that a connection broke: ephemeral limits may have lost their rows.
     pub(crate) fn broke(&self) {
         self.breaks.fetch_add(1, Ordering::Relaxed);
     }
@@ -241,7 +241,7 @@ impl Prefetch {
         is_slow
     }
 
-    /// Takes all slices out of memory: the calls that give back what is left of them.
+    /// Takes all slices out of memory. Returns the calls that give their rests back.
     pub(crate) fn give_back_all(&self) -> Vec<QueuedCall> {
         let mut calls = Vec::new();
         for mut shard in self.keys.shards() {
@@ -250,14 +250,14 @@ impl Prefetch {
         calls
     }
 
-    /// A call that nobody waits for.
+    /// A call that no caller waits for.
     fn queued(
         &self,
         limit: &Limit,
         call: Call,
         then: impl FnOnce(Result<Answer, Error>) + Send + 'static,
     ) -> Option<QueuedCall> {
-        // One that can never be granted is none.
+        // A call that can never be granted is not made.
         let call = call.checked_for(self.parts).ok()?;
         let mut reply = Reply::then(limit.name.clone(), then);
         reply.owe(Some(self.closed.subscribe()));
@@ -265,7 +265,7 @@ impl Prefetch {
     }
 }
 
-/// Nobody can give back any more what nobody has given back.
+/// Slices that were not given back by now are forfeited.
 impl Drop for Prefetch {
     fn drop(&mut self) {
         let holding = |shard: &Cell| shard.values().filter(|known| known.held() > Tokens::ZERO).count();
@@ -276,8 +276,8 @@ impl Drop for Prefetch {
     }
 }
 
-/// The tokens that the rate of a limit brings back in such a span. A limit that refills in steps brings back the share
-/// of a step: a step falls due whether or not something was lost.
+/// The tokens that the rate of a limit brings back in such a span. For a limit that refills in steps it is a share of a
+/// step, because a step falls due whether or not tokens were lost.
 fn comes_back(limit: &Limit, span: Duration) -> Tokens {
     let micros =
         |span: Duration| i128::try_from(span.as_micros()).expect("a gate knows no span beyond a thousand years");
@@ -285,9 +285,10 @@ fn comes_back(limit: &Limit, span: Duration) -> Tokens {
     Tokens::from_micros(i64::try_from(most).unwrap_or(i64::MAX))
 }
 
-/// A slice holds no more than comes back in so long, or in `max_age` if that is longer: so long an accident that loses
-/// it sets its key back. Of 100 000 tokens at one a minute, a sixteenth takes four days.
+/// A slice holds no more tokens than come back in this span, or in `max_age` if that is longer. An accident that loses
+/// the slice sets its key back by as long. With 100 000 tokens at one a minute, a sixteenth takes four days to come
+/// back.
 const SHORTLY: Duration = Duration::from_secs(10);
 
-/// A call of more limits asks the database.
+/// A call with more requests asks the database.
 const FEW: usize = 16;

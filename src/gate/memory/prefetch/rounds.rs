@@ -13,8 +13,8 @@ use super::keys::Followed;
 use crate::gate::reply::QueuedCall;
 use crate::gate::worker::Worker;
 
-/// When to look at which key again: one task gives back what lies idle, and forgets keys that nobody has asked within
-/// the last two `max_age`.
+/// When to look at which key again. One task gives idle slices back, and forgets keys that no call has asked within the
+/// last two `max_age`.
 #[derive(Debug)]
 pub(super) struct Rounds {
     every: Duration,
@@ -22,9 +22,9 @@ pub(super) struct Rounds {
     outlet: OnceLock<(Weak<Prefetch>, Weak<dyn Outlet>)>,
 }
 
-/// Where the gate sends calls of its own. The lanes know this memory, so it does not know them.
+/// The outlet for the gate's own calls. The lanes depend on this memory, so it does not depend on them.
 pub(crate) trait Outlet: Send + Sync {
-    /// Sends a call that nobody waits for.
+    /// Sends a call that no caller waits for.
     fn send(&self, call: QueuedCall);
 }
 
@@ -34,7 +34,7 @@ struct Visits {
     has_task: bool,
 }
 
-/// To a slice of a key, or with no number to the key itself.
+/// A visit to a slice of a key, or without a number to the key itself.
 #[derive(Clone, Copy, Debug, Eq, Ord, PartialEq, PartialOrd)]
 struct Visit {
     at: Instant,
@@ -68,7 +68,7 @@ impl Rounds {
         }
     }
 
-    /// The visits that are due by now; `None`, and there is no task any longer, if none is planned.
+    /// The visits that are due by now. If none is planned, `None`, and the task ends.
     fn due(&self, now: Instant) -> Option<Vec<Visit>> {
         let (mut visits, mut due) = (self.lock(), Vec::new());
         while visits.due.peek().is_some_and(|Reverse(next)| next.at <= now) {
@@ -79,18 +79,18 @@ impl Rounds {
     }
 
     fn lock(&self) -> MutexGuard<'_, Visits> {
-        // Nothing that runs under the lock leaves the visits half changed.
+        // No code that runs under the lock leaves the visits half changed.
         self.visits.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
 impl Prefetch {
-    /// Names the way on which it gives tokens back.
+    /// Sets the outlet over which it gives tokens back.
     pub(crate) fn send_over(self: &Arc<Self>, outlet: Weak<dyn Outlet>) {
         self.rounds.outlet.set((Arc::downgrade(self), outlet)).expect("a gate is built once");
     }
 
-    /// Looks at a key: the call that gives back what lies idle, or will soon be too old.
+    /// Looks at a key. Returns the call that gives back a slice that lies idle, or will soon be too old.
     fn visit(&self, visit: Visit, now: Instant) -> Option<QueuedCall> {
         let mut shard = self.keys.write(visit.hash);
         let known = shard.get_mut(&visit.hash)?;
@@ -114,9 +114,9 @@ impl Prefetch {
     }
 }
 
-/// Gives back, and forgets, until nothing is known any more or the gate is gone.
+/// Gives slices back and forgets keys, until no key is known or the gate is gone.
 async fn keep(prefetch: Weak<Prefetch>, outlet: Weak<dyn Outlet>, every: Duration) {
-    // Where its runtime ends, the next slice starts another.
+    // If the task's runtime ends, the next slice starts another task.
     let here = prefetch.clone();
     let worker = Worker::new(move || {
         if let Some(prefetch) = here.upgrade() {

@@ -10,23 +10,23 @@ use crate::request::Plain;
 use crate::standing::{Each, Standing};
 use crate::tokens::Tokens;
 
-/// Tokens of one key that were charged, for good, for calls to come.
+/// Tokens of one key that were charged for calls to come.
 ///
-/// It is spent until `max_age` after the instant before its charge was sent, by the monotonic clock of this process. So
-/// its end lies before the row's own instant of the charge and `max_age`, however long the answer took. Each call reads
-/// that clock, which Linux answers without a system call. A tick that a task keeps would stand still with a process
-/// that is stopped, and spend what is too old.
+/// It can be spent until `max_age` after the instant just before its charge was sent, by the monotonic clock of this
+/// process. So its end lies before the row's own instant of the charge plus `max_age`, however long the answer took.
+/// Each call reads that clock, which Linux answers without a system call. A tick that a task keeps would stand still
+/// while a process is stopped, and tokens that are too old would be spent.
 #[derive(Debug)]
 pub(super) struct Slice {
-    /// Which it is, of all of this gate.
+    /// Its number among all slices of this gate.
     pub(super) id: u64,
-    /// The micro-tokens that are left to spend.
+    /// The micro-tokens that remain to be spent.
     rest: AtomicI64,
-    /// How many calls it has served.
+    /// The number of calls that it has served.
     pub(super) hits: AtomicU32,
-    /// Whether a call was sent to the database that brings the next one.
+    /// Whether a call was sent to the database that will bring the next slice.
     renews: AtomicBool,
-    /// Whether a grant has told of the fall that the charge was.
+    /// Whether a grant has reported the fall of the balance by the charge.
     told: AtomicBool,
     pub(super) sent: Instant,
     max_age: Duration,
@@ -36,9 +36,9 @@ pub(super) struct Slice {
     observed_at: Timestamp,
     decided_at: Timestamp,
     stands_at: Timestamp,
-    /// From when on the row has forgotten the charge.
+    /// The instant from which on the row has forgotten the charge.
     full_at: Timestamp,
-    /// How many connections had broken when it was charged.
+    /// The number of connections that had broken when it was charged.
     pub(super) breaks: u64,
 }
 
@@ -79,8 +79,8 @@ impl Slice {
         })
     }
 
-    /// Pays a request, if there is enough for all of it. The first one that comes when three quarters of the time are
-    /// over is sent to the database, and brings the next slice; the others go on.
+    /// Pays a request, if there is enough for all of it. The first request after three quarters of the time is sent to
+    /// the database, and brings the next slice; the others are still paid.
     pub(super) fn take(&self, asked: &Plain<'_>) -> Option<Paid> {
         self.take_at(asked, self.sent.elapsed())
     }
@@ -108,7 +108,7 @@ impl Slice {
         })
     }
 
-    /// Takes back what it gave to a call that others could not pay.
+    /// Takes back the tokens that it gave to a call that other slices could not pay.
     pub(super) fn put_back(&self, taken: &Paid) {
         self.rest.fetch_add(taken.charge.cost.micros(), Ordering::Relaxed);
         self.hits.fetch_sub(1, Ordering::Relaxed);
@@ -123,20 +123,20 @@ impl Slice {
         if is_over { Tokens::ZERO } else { Tokens::from_micros(self.rest.load(Ordering::Relaxed)) }
     }
 
-    /// The tokens that it has given, and in how many calls.
+    /// The tokens that it has given, and the number of calls.
     pub(super) fn spent(&self) -> (Tokens, u32) {
         let rest = self.rest.load(Ordering::Relaxed);
         (Tokens::from_micros(self.size.micros() - rest), self.hits.load(Ordering::Relaxed))
     }
 
-    /// The rest to give back, once nobody can spend it any more.
+    /// The rest to give back, once no call can spend it.
     pub(super) fn rest(&self) -> Option<Rest> {
         let (tokens, until) = (self.left(), self.decided_at.plus(self.max_age).min(self.full_at));
         (tokens > Tokens::ZERO).then_some(Rest { tokens, stood_at: self.stands_at, until })
     }
 }
 
-/// However it ends: calls are counted here, for no call should wait for a counter.
+/// Calls are counted here, however the slice ends, because no call should wait for a counter.
 impl Drop for Slice {
     fn drop(&mut self) {
         meter::slice_ended(self.charge.limit(), self.size, *self.hits.get_mut());
@@ -144,7 +144,7 @@ impl Drop for Slice {
 }
 
 impl Paid {
-    /// The grant of a call, of what each of its requests was given.
+    /// The grant of a call, from the tokens that each of its requests got.
     pub(super) fn grant(self, others: Vec<Self>) -> Grant {
         let amount = self.charge.cost;
         let mut remaining = self.standing.remaining;
