@@ -1,4 +1,5 @@
-//! Carries a plan out over the tables: looks, locks, decides and writes. Nothing else locks rows.
+//! Carries a plan out over the tables: looks, locks, decides and writes. A gate's swap and a sweeper lock rows, too, but
+//! skip those that somebody else has locked.
 
 use crate::algebra::State;
 use crate::decision::Source;

@@ -74,10 +74,13 @@ impl Stream {
     /// level `warn` says so.
     pub fn add(&self, tokens: impl TryInto<Tokens, Error: Into<TokensError>>) {
         let more = match tokens.try_into().map_err(Into::into) {
-            Ok(tokens) => tokens.micros().max(0),
+            Ok(tokens) if !tokens.is_negative() => tokens.micros(),
             Err(TokensError::TooLarge) => i64::MAX,
             Err(TokensError::TooSmall) => 1,
-            Err(error) => return tracing::warn!(%error, "what a stream has used is no amount"),
+            told => {
+                let error = told.err().unwrap_or(TokensError::Negative);
+                return tracing::warn!(%error, "what a stream has used is no amount");
+            }
         };
         let add = |used: i64| Some(used.saturating_add(more));
         // This never fails, because `add` always returns a sum.

@@ -80,7 +80,7 @@ fn a_stream_counts_what_a_cost_may_be() {
         assert_eq!(stream.used(), Tokens::MAX);
         let _ = stream.into_receipt();
     });
-    assert_eq!(log.matches("what a stream has used is no amount").count(), 5, "{log}");
+    assert_eq!(log.matches("what a stream has used is no amount").count(), 6, "{log}");
 }
 
 /// The wire breaks at each statement in turn, when the server has answered it or before it comes there.
