@@ -1,5 +1,5 @@
-//! Carries a plan out over the tables: looks, locks, decides and writes. A gate's swap and a sweeper lock rows, too, but
-//! skip those that somebody else has locked.
+//! Carries a plan out over the tables: looks, locks, decides and writes. A gate's swap and a sweeper lock rows, too,
+//! but skip those that somebody else has locked.
 
 use crate::algebra::State;
 use crate::decision::Source;
@@ -69,8 +69,8 @@ impl<'a> Execution<'a> {
         Self { store, plan, looks: false }
     }
 
-    /// Whether to look at the rows before they are locked. If a committed balance refuses every call, none takes a lock.
-    /// One row needs no look of its own: the statement that locks it looks first, and says if it is missing.
+    /// Whether to look at the rows before they are locked. If a committed balance refuses every call, none takes a
+    /// lock. One row needs no look of its own: the statement that locks it looks first, and says if it is missing.
     pub(crate) fn looking(self, looks: bool) -> Self {
         Self { looks, ..self }
     }
