@@ -6,7 +6,7 @@ with said as (
                    coalesce(pg_catalog.bit_xor(pg_catalog.hash_record_extended(
                        row(o.name, o.key, o.label, o.xmin::text), 0::int8)), 0::int8) as versions
               from tollgate.overrides o
-             where case when pg_catalog.row_security_active('tollgate.overrides'::regclass)
+            having case when pg_catalog.row_security_active('tollgate.overrides'::regclass)
                         then 'row security hides rows of tollgate.overrides' else 'on' end::bool) s
       left join tollgate.overrides o on true)
 select said.now, said.rows, said.versions,

@@ -21,8 +21,6 @@ found as materialized (
        )
        and r.full_at >= r.ts
        and (select alone from observed)
-       and case when pg_catalog.row_security_active('tollgate.durable'::regclass)
-                then 'row security hides rows of tollgate.durable' else 'on' end::bool
      order by r.ctid
      limit $3
 )
@@ -36,3 +34,5 @@ select o.now      as "now!: Timestamp",
             pg_catalog.array_agg(xmin::text) as versions
        from found
  ) f
+ where case when pg_catalog.row_security_active('tollgate.durable'::regclass)
+            then 'row security hides rows of tollgate.durable' else 'on' end::bool

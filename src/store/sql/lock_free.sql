@@ -9,10 +9,7 @@ with locked as materialized (
       from (select u.*, pg_catalog.row_number() over ()::int4 as number
               from (select pg_catalog.unnest(p.names) as name, pg_catalog.unnest(p.keys) as key,
                            pg_catalog.unnest(p.shards) as shard
-                      from (select $2::text[] as names, $3::text[] as keys, $4::int2[] as shards
-                             where case when pg_catalog.row_security_active('tollgate.durable'::regclass)
-                                        then 'row security hides rows of tollgate.durable' else 'on' end::bool
-                            offset 0) p) u) w
+                      from (select $2::text[] as names, $3::text[] as keys, $4::int2[] as shards offset 0) p) u) w
      cross join lateral (
          select r.value, r.ts, r.full_at, r.list
            from tollgate.durable r
@@ -28,3 +25,5 @@ select coalesce($5, pg_catalog.clock_timestamp()) as "now!: Timestamp",
        l.value, l.ts as "ts: Timestamp", l.full_at as "full_at: Timestamp", l.list::text as "list?",
        l.number                                   as "number!"
   from locked l
+ where case when pg_catalog.row_security_active('tollgate.durable'::regclass)
+            then 'row security hides rows of tollgate.durable' else 'on' end::bool

@@ -40,8 +40,6 @@ held as materialized (
       from tollgate.durable r
      where r.part = $1 and r.name = $2 and r.key = $3 and r.shard = $4
        and not exists (select from short)
-       and case when pg_catalog.row_security_active('tollgate.durable'::regclass)
-                then 'row security hides rows of tollgate.durable' else 'on' end::bool
        for update
 ),
 -- From counts, as tables: as scalars they would be counted after the clock is read.
@@ -51,6 +49,8 @@ observed as materialized (
            short.rows = 0                                                         as locked
       from (select pg_catalog.count(*) as rows from held) held
      cross join (select pg_catalog.count(*) as rows from short) short
+     where case when pg_catalog.row_security_active('tollgate.durable'::regclass)
+                then 'row security hides rows of tollgate.durable' else 'on' end::bool
 )
 select o.now                      as "now!: Timestamp",
        o.xid                      as "xid?",

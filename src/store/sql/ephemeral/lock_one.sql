@@ -29,8 +29,6 @@ held as materialized (
       from tollgate.ephemeral r
      where r.part = $1 and r.name = $2 and r.key = $3 and r.shard = $4
        and not exists (select from short)
-       and case when pg_catalog.row_security_active('tollgate.ephemeral'::regclass)
-                then 'row security hides rows of tollgate.ephemeral' else 'on' end::bool
        for update
 ),
 observed as materialized (
@@ -39,6 +37,8 @@ observed as materialized (
            short.rows = 0                                                         as locked
       from (select pg_catalog.count(*) as rows from held) held
      cross join (select pg_catalog.count(*) as rows from short) short
+     where case when pg_catalog.row_security_active('tollgate.ephemeral'::regclass)
+                then 'row security hides rows of tollgate.ephemeral' else 'on' end::bool
 )
 select o.now                      as "now!: Timestamp",
        o.xid                      as "xid?",
