@@ -18,10 +18,9 @@ use crate::tokens::Tokens;
 ///
 /// An outage is one of these:
 ///
-/// - No connection can be opened: the server is away, starts up or shuts down, or PgBouncer reports that about the
-///   server or about itself.
+/// - No connection can be opened: the server is away, starts up or shuts down, or PgBouncer says so of it or of itself.
 /// - A connection breaks, or the server does not answer in time or cancels the statement.
-/// - The server accepts no writes: it is a standby or read-only, or its disk is full or fails.
+/// - The server takes no writes: it is a standby or read-only, or its disk is full or fails.
 /// - Citus has lost a node that the call needs.
 ///
 /// Everything else stays an error. A full pool, a full queue, a locked row and too many connections stay errors because
