@@ -28,7 +28,7 @@ impl Stage {
         world
             .sql(&format!(
                 "alter function pg_catalog.row_security_active(oid) rename to true_row_security;
-                 create function pg_catalog.row_security_active(oid) returns bool language plpgsql
+                 create function pg_catalog.row_security_active(oid) returns bool language plpgsql stable
                      as 'begin perform pg_advisory_lock_shared(1); return not pg_advisory_unlock_shared(1); end';
                  grant usage on schema tollgate to {role};
                  grant select, insert, update, delete on all tables in schema tollgate to {role}"
