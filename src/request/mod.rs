@@ -370,7 +370,7 @@ impl Request {
 }
 
 /// An amount that is no debt.
-fn amount(tokens: impl TryInto<Tokens, Error: Into<TokensError>>) -> Result<Tokens, TokensError> {
+pub(crate) fn amount(tokens: impl TryInto<Tokens, Error: Into<TokensError>>) -> Result<Tokens, TokensError> {
     let tokens = tokens.try_into().map_err(Into::into)?;
     if tokens.is_negative() { Err(TokensError::Negative) } else { Ok(tokens) }
 }

@@ -1,5 +1,5 @@
--- Locks calls by their ids, in the order given, and reads them as peek_calls.sql does. Whoever locks a call has locked
--- the rows of its limits: nobody who waits for a call is waited for.
+-- Locks calls by their ids, in the order given, and reads them as peek_calls.sql does. A session that locks a call
+-- has locked the rows of its limits before. So no session that waits for a call is waited for.
 --
 -- $1 part, $2 names, $3 keys, $4 ids
 with held as materialized (

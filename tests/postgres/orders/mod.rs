@@ -146,7 +146,7 @@ async fn cuts_of_gates() {
     cut(Hand::Gate).await;
 }
 
-/// Whatever a server had carried out when it stopped: each verb is whole or nothing in the tables that outlive it.
+/// A server crashes at any message of a verb. In the logged tables the verb is then whole or nothing.
 #[tokio::test]
 async fn crashes_under_limiters() {
     theatre::crash_at_each(Hand::Limiter).await;

@@ -63,7 +63,7 @@ impl Rows {
         Self { rows: rows.collect(), calls: without_drawn_names(calls.collect()) }
     }
 
-    /// What outlives a crash of the server.
+    /// The rows that a crash of the server leaves.
     pub(crate) fn durable(mut self) -> Self {
         self.rows.retain(|(storage, ..), _| storage == "durable");
         self

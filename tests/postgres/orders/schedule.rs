@@ -139,8 +139,7 @@ impl Stage {
         sessions: Vec<impl Future<Output = T> + Send + 'static>,
         schedule: &mut Schedule,
     ) -> Vec<(T, Vec<usize>)> {
-        self.lines.iter().for_each(Line::close);
-        let sessions: Vec<_> = sessions.into_iter().map(|session| Session::begin(session, &self.events)).collect();
+        let sessions = self.begin(sessions);
         let (mut nth, mut ended) = (0, vec![None; sessions.len()]);
         while let Some(held) = soon(self.held(&sessions)).await {
             let next = schedule.choose(nth, &held);
@@ -153,14 +152,19 @@ impl Stage {
         told.into_iter().zip(ended.into_iter().map(Option::unwrap_or_default)).collect()
     }
 
-    /// Runs the sessions up to their messages of this number, and holds them there. Those that have fewer end.
+    /// Begins the sessions, and holds their first messages.
+    fn begin<T: Send + 'static>(&self, sessions: Vec<impl Future<Output = T> + Send + 'static>) -> Vec<Session<T>> {
+        self.lines.iter().for_each(Line::close);
+        sessions.into_iter().map(|session| Session::begin(session, &self.events)).collect()
+    }
+
+    /// Runs the sessions up to their messages of this number, and holds them there. A session that has fewer ends.
     pub(crate) async fn hold<T: Send + 'static>(
         &mut self,
         sessions: Vec<impl Future<Output = T> + Send + 'static>,
         message: usize,
     ) -> Vec<Session<T>> {
-        self.lines.iter().for_each(Line::close);
-        let sessions: Vec<_> = sessions.into_iter().map(|session| Session::begin(session, &self.events)).collect();
+        let sessions = self.begin(sessions);
         let mut messages = vec![1; sessions.len()];
         while let Some(mut held) = soon(self.held(&sessions)).await {
             held.retain(|place| messages[*place] < message);

@@ -115,7 +115,7 @@ impl Theatre {
         let title = format!("{} | {start:?}", names.join(" | "));
         let only = std::env::var("TOLLGATE_ORDER").ok();
         let wanted = only.as_ref().map(|only| only.rsplit_once(" | ").unwrap());
-        let can_all = self.actors.iter().zip(roles).all(|(actor, role)| actor.can(role));
+        let can_all = self.actors.iter().zip(roles).all(|(actor, role)| actor.hand.can(role));
         if !can_all || wanted.is_some_and(|(wanted, _)| wanted != title) {
             return;
         }
@@ -149,7 +149,7 @@ impl Theatre {
     pub(crate) async fn cut_each(&mut self, cast: &Cast) {
         for role in cast.roles {
             for fault in [Fault::Gone, Fault::Ended, Fault::Lost] {
-                if self.actors[0].can(role) {
+                if self.actors[0].hand.can(role) {
                     self.scenes += 1;
                     let mut messages = 1..;
                     while self.cut(cast, role, fault, messages.next().unwrap()).await {}
@@ -174,10 +174,10 @@ impl Theatre {
     }
 
     /// Crashes the server with each of some roles at its message of this number, and starts it again.
-    /// How many have such a message.
-    async fn crash(mut self, server: &mut Server, parts: &[Part], message: usize) -> usize {
+    /// Returns how many have such a message.
+    async fn crash(mut self, server: &mut Server, roles: &[InCast], message: usize) -> usize {
         let mut scenes = Vec::new();
-        for (cast, role) in parts {
+        for (cast, role) in roles {
             scenes.push(self.scene(cast, slice::from_ref(role), cast.starts[0]).await);
         }
         let acts: Vec<_> =
@@ -192,7 +192,7 @@ impl Theatre {
         server.restart().unwrap();
         let told = self.stage.end(sessions).await;
         let mut conn = connect(server).await;
-        for (((actor, (_, role)), scene), mut told) in self.actors.iter().zip(parts).zip(scenes).zip(told) {
+        for (((actor, (_, role)), scene), mut told) in self.actors.iter().zip(roles).zip(scenes).zip(told) {
             if role.has_id {
                 told = actor.act(scene.told[0].clone()).await;
             }
@@ -217,8 +217,8 @@ impl Theatre {
     }
 }
 
-/// A role, and those it belongs to.
-type Part = (&'static Cast, &'static Role);
+/// A role in its cast.
+type InCast = (&'static Cast, &'static Role);
 
 /// Crashes a server at every message of every role. The roles go side by side, each on a key of its own. But a sweeper,
 /// which meets the rows of all keys, goes alone.
@@ -226,16 +226,16 @@ pub(crate) async fn crash_at_each(hand: Hand) {
     let began = Instant::now();
     let mut server = Server::builder().durable().setting("max_connections", "200").start().unwrap();
     migrate::run(&mut connect(&server).await).await.unwrap();
-    let parts = cast::ALL.into_iter().flat_map(|cast| cast.roles.iter().map(move |role| (cast, role)));
-    let parts = parts.filter(|(_, role)| hand != Hand::Gate || role.is_for_gates);
-    let (sweepers, callers): (Vec<Part>, Vec<Part>) =
-        parts.partition(|(_, role)| (role.verb)("", Receipt::default()).sweeps());
+    let roles = cast::ALL.into_iter().flat_map(|cast| cast.roles.iter().map(move |role| (cast, role)));
+    let roles = roles.filter(|(_, role)| hand.can(role));
+    let (sweepers, callers): (Vec<InCast>, Vec<InCast>) =
+        roles.partition(|(_, role)| (role.verb)("", Receipt::default()).sweeps());
     let (mut keys, mut crashes, mut cut) = (0, 0, 0);
-    for parts in iter::once(callers).chain(sweepers.into_iter().map(|part| vec![part])) {
+    for roles in iter::once(callers).chain(sweepers.into_iter().map(|role| vec![role])) {
         for message in 1.. {
-            let theatre = Theatre { keys, ..Theatre::on(&server, vec![hand; parts.len()]).await };
-            keys += parts.len() as u64;
-            let held = theatre.crash(&mut server, &parts, message).await;
+            let theatre = Theatre { keys, ..Theatre::on(&server, vec![hand; roles.len()]).await };
+            keys += roles.len() as u64;
+            let held = theatre.crash(&mut server, &roles, message).await;
             if held == 0 {
                 break;
             }
@@ -249,11 +249,13 @@ async fn connect(server: &Server) -> PgConnection {
     PgConnection::connect(server.url()).await.unwrap()
 }
 
-impl Actor {
-    fn can(&self, role: &Role) -> bool {
-        self.hand != Hand::Gate || role.is_for_gates
+impl Hand {
+    fn can(self, role: &Role) -> bool {
+        self != Self::Gate || role.is_for_gates
     }
+}
 
+impl Actor {
     fn act(&self, verb: Verb) -> impl Future<Output = Outcome> + Send + 'static {
         let (hand, pool, gate) = (self.hand, self.pool.clone(), self.gate.clone());
         async move {
