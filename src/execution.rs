@@ -142,7 +142,8 @@ impl<'a> Execution<'a> {
             (vec![place], found)
         } else {
             let chosen: Vec<_> = candidates.iter().map(|candidates| draw(&states, candidates)).collect();
-            let found = self.claim_some(&chosen).await?;
+            let rows: Vec<_> = sorted(&chosen).into_iter().map(|place| self.plan.rows()[place].clone()).collect();
+            let found = self.claim(&rows).await?;
             (chosen, found)
         };
         for (place, state) in sorted(&chosen).into_iter().zip(found.states) {
@@ -171,12 +172,6 @@ impl<'a> Execution<'a> {
         let rows: Vec<_> = candidates.iter().map(|place| &self.plan.rows()[*place]).collect();
         let free = self.store.lock_free(&rows).await?;
         Ok(free.map(|(place, found)| (candidates[place], found)))
-    }
-
-    /// Inserts or locks some of the rows. Returns their states, in lock order.
-    async fn claim_some(&mut self, places: &[usize]) -> Result<Found, Error> {
-        let rows: Vec<_> = sorted(places).into_iter().map(|place| self.plan.rows()[place].clone()).collect();
-        self.claim(&rows).await
     }
 
     async fn claim(&mut self, rows: &[Row]) -> Result<Found, Error> {
@@ -213,7 +208,7 @@ impl<'a> Execution<'a> {
             // Without a transaction nothing is locked, and the inserted rows are not there.
             let row = &rows[changes[0].row];
             self.store.expect_transaction(row.name()).await?;
-            return Err(unwritten(row));
+            return Err(unwritten(&row.name));
         };
         if calls.is_empty() {
             self.store.save(rows, changes, xid).await

@@ -7,7 +7,7 @@ use sqlx::{Row as _, query_file};
 
 use super::Store;
 use super::columns::part_number;
-use super::fault::{database, unreaped, unwritten_call};
+use super::fault::{database, unreaped, unwritten};
 use super::found::index;
 use super::wire::Corrupt;
 use crate::algebra::Timestamp;
@@ -237,5 +237,5 @@ fn failed(step: Step, name: &CallName) -> impl FnOnce(sqlx::Error) -> Error {
 /// Fails if a trigger or a policy keeps a call from being written.
 fn expect(written: Result<Vec<PgRow>, sqlx::Error>, count: usize, name: &CallName) -> Result<(), Error> {
     let written = written.map_err(failed(Step::Save, name))?;
-    if written.len() == count { Ok(()) } else { Err(unwritten_call(name)) }
+    if written.len() == count { Ok(()) } else { Err(unwritten(&name.name)) }
 }

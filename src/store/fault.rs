@@ -8,7 +8,6 @@ use sqlx::postgres::PgDatabaseError;
 
 use super::pooler::Said;
 use super::wire::Corrupt;
-use crate::call_name::CallName;
 use crate::error::{Error, SetupFault, Step};
 use crate::plan::Row;
 use crate::text::Text;
@@ -65,17 +64,10 @@ pub(crate) fn timed_out() -> sqlx::Error {
     std::io::Error::from(std::io::ErrorKind::TimedOut).into()
 }
 
-/// The error of a row that is locked or missing, and still was not written.
-pub(crate) fn unwritten(row: &Row) -> Error {
-    Error::CorruptRow { limit: row.name.clone().into(), fault: KEPT }
+/// The error of a row, or of a stored call, that is locked or missing, and still was not written.
+pub(crate) fn unwritten(limit: &Text) -> Error {
+    Error::CorruptRow { limit: limit.clone().into(), fault: "a trigger or a policy keeps it from being written" }
 }
-
-/// The error of a stored call that something keeps from being written.
-pub(super) fn unwritten_call(call: &CallName) -> Error {
-    Error::CorruptRow { limit: call.name.clone().into(), fault: KEPT }
-}
-
-const KEPT: &str = "a trigger or a policy keeps it from being written";
 
 impl Error {
     /// Whether the same call may succeed when the caller tries the whole transaction again.

@@ -1,5 +1,5 @@
-use sqlx::Row as _;
 use sqlx::postgres::PgRow;
+use sqlx::{FromRow, Row as _};
 
 use super::wire::{Corrupt, Stored};
 use crate::algebra::{List, State, Timestamp};
@@ -56,14 +56,9 @@ impl Found {
     /// Reads the result of a statement that locks one row, or finds none.
     pub(super) fn at_most_one(rows: &[PgRow]) -> Result<Option<Self>, sqlx::Error> {
         let Some(row) = rows.first() else { return Ok(None) };
-        let found = state(row.try_get(3)?, row.try_get(4)?, row.try_get(5)?, row.try_get(6)?);
-        Ok(Some(Self {
-            now: row.try_get(0)?,
-            xid: row.try_get(1)?,
-            locked: row.try_get(2)?,
-            states: vec![found.map_err(corrupt(0))?],
-            ..Self::none()
-        }))
+        let (now, xid, locked, value, ts, full_at, list) = FromRow::from_row(row)?;
+        let states = vec![state(value, ts, full_at, list).map_err(corrupt(0))?];
+        Ok(Some(Self { now, xid, locked, states, ..Self::none() }))
     }
 
     /// Reads the result of `lock` for so many rows: arrays that count the rows from 1.
@@ -101,11 +96,10 @@ impl Found {
         let version = |(tid, xmin): (Option<String>, Option<String>)| Some(Version { tid: tid?, xmin: xmin? });
         Ok(Self {
             now: row.try_get(0)?,
-            xid: None,
             locked: false,
             states: states.map(state).collect::<Result<_, _>>()?,
-            inserted: Vec::new(),
             versions: tids.into_iter().zip(xmins).map(version).collect(),
+            ..Self::none()
         })
     }
 }

@@ -119,17 +119,12 @@ impl Store<'_> {
         }
         let mut found = Found::none();
         for piece in by_table_and_part(rows) {
-            let Columns { names, keys, shards } = Columns::of(piece);
             let at = self.at;
-            let claimed = fetch!(
+            let claimed = on_rows!(
                 self,
-                piece[0].storage(),
+                piece,
                 "src/store/sql/claim.sql",
                 "src/store/sql/ephemeral/claim.sql",
-                columns::part(&piece[0]),
-                &names as &[&str],
-                &keys as &[&str],
-                &shards,
                 at as Option<Timestamp>
             );
             let claimed = claimed.and_then(|rows| Found::claimed(&rows, piece.len()));
@@ -156,17 +151,12 @@ impl Store<'_> {
     async fn place(&mut self, rows: &[Row]) -> Result<Vec<usize>, Error> {
         let (mut placed, mut before) = (Vec::new(), 0);
         for piece in by_table_and_part(rows) {
-            let Columns { names, keys, shards } = Columns::of(piece);
             let at = self.at;
-            let inserted = fetch!(
+            let inserted = on_rows!(
                 self,
-                piece[0].storage(),
+                piece,
                 "src/store/sql/place.sql",
                 "src/store/sql/ephemeral/place.sql",
-                columns::part(&piece[0]),
-                &names as &[&str],
-                &keys as &[&str],
-                &shards,
                 at as Option<Timestamp>
             );
             for inserted in inserted.map_err(failed(Step::Insert, &piece[0]))? {
@@ -184,17 +174,12 @@ impl Store<'_> {
     pub(crate) async fn lock(&mut self, rows: &[Row]) -> Result<Found, Error> {
         let mut found = Found::none();
         for piece in by_table_and_part(rows) {
-            let Columns { names, keys, shards } = Columns::of(piece);
             let at = self.at;
-            let locked = fetch!(
+            let locked = on_rows!(
                 self,
-                piece[0].storage(),
+                piece,
                 "src/store/sql/lock.sql",
                 "src/store/sql/ephemeral/lock.sql",
-                columns::part(&piece[0]),
-                &names as &[&str],
-                &keys as &[&str],
-                &shards,
                 at as Option<Timestamp>
             );
             let locked = locked.and_then(|rows| Found::locked(&rows, piece.len()));
@@ -207,16 +192,11 @@ impl Store<'_> {
     pub(crate) async fn remove(&mut self, rows: &[Row], xid: i64) -> Result<(), Error> {
         let xid = self.provable(xid);
         for piece in by_table_and_part(rows) {
-            let Columns { names, keys, shards } = Columns::of(piece);
-            let removed = fetch!(
+            let removed = on_rows!(
                 self,
-                piece[0].storage(),
+                piece,
                 "src/store/sql/remove.sql",
                 "src/store/sql/ephemeral/remove.sql",
-                columns::part(&piece[0]),
-                &names as &[&str],
-                &keys as &[&str],
-                &shards,
                 xid as Option<i64>
             );
             removed.map_err(failed(Step::Remove, &piece[0]))?;
@@ -227,17 +207,8 @@ impl Store<'_> {
     /// Deletes the rows behind the last shard of each key. `rows` are the first stale ones.
     pub(crate) async fn remove_stale(&mut self, rows: &[Row]) -> Result<(), Error> {
         for piece in by_table_and_part(rows) {
-            let Columns { names, keys, shards } = Columns::of(piece);
-            let removed = fetch!(
-                self,
-                piece[0].storage(),
-                "src/store/sql/remove_stale.sql",
-                "src/store/sql/ephemeral/remove_stale.sql",
-                columns::part(&piece[0]),
-                &names as &[&str],
-                &keys as &[&str],
-                &shards
-            );
+            let removed =
+                on_rows!(self, piece, "src/store/sql/remove_stale.sql", "src/store/sql/ephemeral/remove_stale.sql");
             removed.map_err(failed(Step::Remove, &piece[0]))?;
         }
         Ok(())

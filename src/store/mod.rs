@@ -66,7 +66,20 @@ macro_rules! fetch {
     };
 }
 
-// These modules come after the macro, because they use it.
+/// Runs a statement on rows of one table and part, which it binds before anything else, and yields its rows.
+macro_rules! on_rows {
+    ($store:ident, $rows:expr, $durable:literal, $ephemeral:literal $(, $($bind:tt)*)?) => {{
+        let rows: &[$crate::plan::Row] = $rows;
+        let part = $crate::store::columns::part(&rows[0]);
+        let $crate::store::columns::Columns { names, keys, shards } = $crate::store::columns::Columns::of(rows);
+        fetch!(
+            $store, rows[0].storage(), $durable, $ephemeral,
+            part, &names as &[&str], &keys as &[&str], &shards $(, $($bind)*)?
+        )
+    }};
+}
+
+// These modules come after the macros, because they use them.
 mod lock;
 mod save;
 mod swap;

@@ -33,7 +33,7 @@ impl Store<'_> {
                 // The statement ran in another transaction than the one that holds the rows, or something keeps the
                 // rows from being written.
                 self.prove_transaction(piece[0].name()).await?;
-                return Err(unwritten(&rows[changes[0].row]));
+                return Err(unwritten(&rows[changes[0].row].name));
             }
         }
         Ok(())
@@ -57,7 +57,7 @@ impl Store<'_> {
         let written = self.save_rows_and_calls(rows, changes, names, calls, Some(xid)).await;
         if written.map_err(failed(Step::Save, first))? != changes.len() + calls.len() {
             self.prove_transaction(first.name()).await?;
-            return Err(unwritten(first));
+            return Err(unwritten(&first.name));
         }
         Ok(())
     }
@@ -84,11 +84,7 @@ impl Store<'_> {
 
     /// Writes several rows, and returns how many were written.
     async fn save_rows(&mut self, rows: &[Row], changes: &[Change], xid: Option<i64>) -> Result<usize, sqlx::Error> {
-        let of = |table| changes.iter().filter(move |change| rows[change.row].storage() == table);
-        let columns = |table| Columns::of(of(table).map(|change| &rows[change.row]));
-        let [ephemeral, durable] = [Storage::Ephemeral, Storage::Durable].map(columns);
-        let [ephemeral_values, durable_values] =
-            [Storage::Ephemeral, Storage::Durable].map(|table| Values::of(of(table)));
+        let [(ephemeral, ephemeral_values), (durable, durable_values)] = by_table(rows, changes);
         let written = self
             .fetch(query_file!(
                 "src/store/sql/save_rows.sql",
@@ -133,11 +129,7 @@ impl Store<'_> {
         let keys: Vec<_> = of_read().map(|name| name.key().as_str()).collect();
         let ids: Vec<_> = of_read().map(CallName::id).collect();
         let kept: Vec<_> = read.iter().map(|call| matches!(call, CallChange::Use { .. })).collect();
-        let of = |table| changes.iter().filter(move |change| rows[change.row].storage() == table);
-        let columns = |table| Columns::of(of(table).map(|change| &rows[change.row]));
-        let [ephemeral, durable] = [Storage::Ephemeral, Storage::Durable].map(columns);
-        let [ephemeral_values, durable_values] =
-            [Storage::Ephemeral, Storage::Durable].map(|table| Values::of(of(table)));
+        let [(ephemeral, ephemeral_values), (durable, durable_values)] = by_table(rows, changes);
         let written = self
             .fetch(query_file!(
                 "src/store/sql/save_calls.sql",
@@ -186,4 +178,12 @@ impl Store<'_> {
     pub(super) fn provable(&self, xid: i64) -> Option<i64> {
         (!self.backend.parts.is_distributed()).then_some(xid)
     }
+}
+
+/// The changes of `tollgate.ephemeral`, and those of `tollgate.durable`, as arrays.
+fn by_table<'r>(rows: &'r [Row], changes: &[Change]) -> [(Columns<'r>, Values); 2] {
+    [Storage::Ephemeral, Storage::Durable].map(|table| {
+        let changes = changes.iter().filter(|change| rows[change.row].storage() == table);
+        (Columns::of(changes.clone().map(|change| &rows[change.row])), Values::of(changes))
+    })
 }

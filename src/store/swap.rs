@@ -14,7 +14,7 @@ use sqlx::Row as _;
 use sqlx::postgres::PgRow;
 
 use super::calls::CallColumns;
-use super::columns::{self, Columns, Values};
+use super::columns::{self, Values};
 use super::fault::{failed, failed_among};
 use super::found::{Found, Version};
 use super::{Store, by_table_and_part};
@@ -38,22 +38,26 @@ pub(crate) struct Grouped<C> {
     pub(crate) group: usize,
 }
 
+/// The rows of a swap, as the arrays that statements bind.
+struct SwapRows<'f> {
+    first: &'f Row,
+    tids: Vec<&'f str>,
+    xmins: Vec<&'f str>,
+    values: Values,
+    groups: Vec<i32>,
+}
+
 impl Store<'_> {
     /// Reads rows, given in lock order, without a lock.
     pub(crate) async fn peek(&mut self, rows: &[Row]) -> Result<Found, Error> {
         let mut found = Found::none();
         for piece in by_table_and_part(rows) {
-            let Columns { names, keys, shards } = Columns::of(piece);
             let at = self.at;
-            let peeked = fetch!(
+            let peeked = on_rows!(
                 self,
-                piece[0].storage(),
+                piece,
                 "src/store/sql/peek.sql",
                 "src/store/sql/ephemeral/peek.sql",
-                columns::part(&piece[0]),
-                &names as &[&str],
-                &keys as &[&str],
-                &shards,
                 at as Option<Timestamp>
             );
             found.append(peeked.and_then(|rows| Found::peeked(&rows)).map_err(failed_among(Step::Read, piece))?);
@@ -79,12 +83,15 @@ impl Store<'_> {
         };
         let each_stands_alone = groups.windows(2).all(|pair| pair[0] != pair[1]);
         let first = &rows[swap.first()];
+        let (tids, xmins) = versions(swap.rows.iter().map(|row| found.versions[row.change.row].as_ref()));
+        let values = Values::of(swap.rows.iter().map(|row| row.change));
+        let rows = SwapRows { first, tids, xmins, values, groups };
         let written = if !swap.calls.is_empty() {
-            self.swap_calls(first, found, known, swap, &groups).await
+            self.swap_calls(&rows, known, swap).await
         } else if each_stands_alone && swap.rows.iter().all(has_none) {
-            self.swap_rows(first, found, swap, &groups).await
+            self.swap_rows(&rows).await
         } else {
-            self.swap_groups(first, found, swap, &groups).await
+            self.swap_groups(&rows).await
         };
         let group = |row: &PgRow| row.try_get::<i32, _>(0).map(i32::unsigned_abs).map(|group| group as usize);
         let groups = written.and_then(|rows| rows.iter().map(group).collect());
@@ -92,58 +99,42 @@ impl Store<'_> {
     }
 
     /// Writes rows without a list, each by itself.
-    async fn swap_rows(
-        &mut self,
-        first: &Row,
-        found: &Found,
-        swap: &Swap<'_>,
-        groups: &[i32],
-    ) -> Result<Vec<PgRow>, sqlx::Error> {
-        let (tids, xmins) = versions(swap.rows.iter().map(|row| found.versions[row.change.row].as_ref()));
-        let Values { amounts, instants, full_at, .. } = Values::of(swap.rows.iter().map(|row| row.change));
+    async fn swap_rows(&mut self, rows: &SwapRows<'_>) -> Result<Vec<PgRow>, sqlx::Error> {
         fetch!(
             self,
-            first.storage(),
+            rows.first.storage(),
             "src/store/sql/swap.sql",
             "src/store/sql/ephemeral/swap.sql",
-            columns::part(first),
-            &tids as &[&str],
-            &xmins as &[&str],
-            &amounts,
-            &instants as &[Timestamp],
-            &full_at as &[Timestamp],
-            groups
+            columns::part(rows.first),
+            &rows.tids as &[&str],
+            &rows.xmins as &[&str],
+            &rows.values.amounts,
+            &rows.values.instants as &[Timestamp],
+            &rows.values.full_at as &[Timestamp],
+            &rows.groups
         )
     }
 
     /// Writes rows group by group, each group as a whole or not at all.
-    async fn swap_groups(
-        &mut self,
-        first: &Row,
-        found: &Found,
-        swap: &Swap<'_>,
-        groups: &[i32],
-    ) -> Result<Vec<PgRow>, sqlx::Error> {
-        let (tids, xmins) = versions(swap.rows.iter().map(|row| found.versions[row.change.row].as_ref()));
-        let Values { amounts, instants, full_at, lists } = Values::of(swap.rows.iter().map(|row| row.change));
-        let sizes = groups.chunk_by(i32::eq).flat_map(|group| iter::repeat_n(count(group.len()), group.len()));
+    async fn swap_groups(&mut self, rows: &SwapRows<'_>) -> Result<Vec<PgRow>, sqlx::Error> {
+        let sizes = rows.groups.chunk_by(i32::eq).flat_map(|group| iter::repeat_n(count(group.len()), group.len()));
         let sizes: Vec<_> = sizes.collect();
         fetch!(
             self,
-            first.storage(),
+            rows.first.storage(),
             "src/store/sql/swap_groups.sql",
             "src/store/sql/ephemeral/swap_groups.sql",
-            columns::part(first),
-            &tids as &[&str],
-            &xmins as &[&str],
-            &amounts,
-            &instants as &[Timestamp],
-            &full_at as &[Timestamp],
-            groups,
+            columns::part(rows.first),
+            &rows.tids as &[&str],
+            &rows.xmins as &[&str],
+            &rows.values.amounts,
+            &rows.values.instants as &[Timestamp],
+            &rows.values.full_at as &[Timestamp],
+            &rows.groups,
             &sizes,
-            &lists.numbers,
-            &lists.firsts as &[Option<i32>],
-            &lists.lasts as &[Option<i32>]
+            &rows.values.lists.numbers,
+            &rows.values.lists.firsts as &[Option<i32>],
+            &rows.values.lists.lasts as &[Option<i32>]
         )
     }
 
@@ -155,14 +146,10 @@ impl Store<'_> {
     /// too.
     async fn swap_calls(
         &mut self,
-        first: &Row,
-        found: &Found,
+        rows: &SwapRows<'_>,
         known: &[Option<CallRow>],
         swap: &Swap<'_>,
-        groups: &[i32],
     ) -> Result<Vec<PgRow>, sqlx::Error> {
-        let (tids, xmins) = versions(swap.rows.iter().map(|row| found.versions[row.change.row].as_ref()));
-        let Values { amounts, instants, full_at, lists } = Values::of(swap.rows.iter().map(|row| row.change));
         let (new, used): (Vec<_>, Vec<_>) = swap.calls.iter().partition(|call| call.change.row().is_some());
         let of_used: Vec<_> = used.iter().map(|call: &&Grouped<_>| number(call.group)).collect();
         let used = CallColumns::of(used.iter().filter_map(|call| known[call.change.name()].as_ref()));
@@ -176,19 +163,19 @@ impl Store<'_> {
         }
         fetch!(
             self,
-            first.storage(),
+            rows.first.storage(),
             "src/store/sql/swap_calls.sql",
             "src/store/sql/ephemeral/swap_calls.sql",
-            columns::part(first),
-            &tids as &[&str],
-            &xmins as &[&str],
-            &amounts,
-            &instants as &[Timestamp],
-            &full_at as &[Timestamp],
-            groups,
-            &lists.numbers,
-            &lists.firsts as &[Option<i32>],
-            &lists.lasts as &[Option<i32>],
+            columns::part(rows.first),
+            &rows.tids as &[&str],
+            &rows.xmins as &[&str],
+            &rows.values.amounts,
+            &rows.values.instants as &[Timestamp],
+            &rows.values.full_at as &[Timestamp],
+            &rows.groups,
+            &rows.values.lists.numbers,
+            &rows.values.lists.firsts as &[Option<i32>],
+            &rows.values.lists.lasts as &[Option<i32>],
             &all,
             &row_counts,
             &call_counts,

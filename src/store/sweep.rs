@@ -4,7 +4,7 @@ use std::fmt;
 use std::time::Duration;
 
 use sqlx::postgres::PgRow;
-use sqlx::{Row as _, query_file};
+use sqlx::{FromRow, Row as _, query_file};
 
 use super::{Store, table_of, unswept};
 use crate::algebra::Timestamp;
@@ -106,17 +106,14 @@ fn micros(margin: Duration) -> i64 {
 impl FullRows {
     /// Columns are read by number, because their names carry the macros' annotations.
     fn read(row: &PgRow) -> Result<Self, sqlx::Error> {
-        let (now, alone) = (row.try_get(0)?, row.try_get(1)?);
-        let places: Option<Vec<String>> = row.try_get(2)?;
-        let Some(places) = places else { return Ok(Self { now, alone, rows: Vec::new() }) };
-        let versions: Vec<String> = row.try_get(3)?;
+        let (now, alone, places, versions): (_, _, Option<Vec<String>>, Option<Vec<String>>) = FromRow::from_row(row)?;
         let row = |(place, version): (String, String)| {
             let place =
                 Place::parse(&place).ok_or_else(|| sqlx::Error::Decode("a place was sent as no pair".into()))?;
             Ok(FullRow { place, version })
         };
-        let rows = places.into_iter().zip(versions).map(row).collect::<Result<_, sqlx::Error>>()?;
-        Ok(Self { now, alone, rows })
+        let found = places.unwrap_or_default().into_iter().zip(versions.unwrap_or_default());
+        Ok(Self { now, alone, rows: found.map(row).collect::<Result<_, sqlx::Error>>()? })
     }
 }
 

@@ -134,7 +134,9 @@ impl Groups {
         for (group, size) in swap.sizes() {
             match counts.get(&group) {
                 None => self.outcomes[group] = Written::Lost,
-                Some(count) if *count < size.rows => self.outcomes[group] = Written::Failed(unwritten(&rows[group])),
+                Some(count) if *count < size.rows => {
+                    self.outcomes[group] = Written::Failed(unwritten(&rows[group].name));
+                }
                 Some(_) => {}
             }
         }
