@@ -89,16 +89,6 @@ impl Ask {
         Self { leaving, ..self }
     }
 
-    /// Marks it as flat, or as tried out, or both.
-    pub(crate) fn marked(self, flat: bool, shadow: bool) -> Self {
-        Self { flat, shadow, ..self }
-    }
-
-    /// Puts it at its place in a call.
-    pub(crate) fn at(self, place: Position) -> Self {
-        Self { place, ..self }
-    }
-
     /// The ask for the piece that a limit gives of a split cost.
     pub(crate) fn giving(self, cost: Tokens) -> Self {
         Self { cost, ..self }
@@ -112,11 +102,6 @@ impl Ask {
     /// Whether its limit gives what the one before it in the split could not give.
     pub(crate) fn continues_split(self) -> bool {
         self.place.split.is_some_and(|place| place > 0)
-    }
-
-    /// Names its lease.
-    pub(crate) fn named(self, lease: Drawn) -> Self {
-        Self { lease: Some(lease), ..self }
     }
 
     /// The least balance that grants this: the cost less the debt that it may make, or plus the tokens that must stay

@@ -30,29 +30,26 @@ pub struct Call {
 impl Call {
     /// Takes tokens from every limit, or from none.
     pub fn consume(requests: impl IntoIterator<Item = Request>) -> Self {
-        Self { checked: asks(requests, Ask::consume, Action::Take) }
+        Self { checked: asks(&mut requests.into_iter(), Ask::consume, Action::Take) }
     }
 
     /// Takes tokens from every limit, now or for later, or from none.
     pub fn reserve(requests: impl IntoIterator<Item = Request>) -> Self {
-        Self { checked: asks(requests, Ask::reserve, Action::Take) }
+        Self { checked: asks(&mut requests.into_iter(), Ask::reserve, Action::Take) }
     }
 
     /// Says whether tokens could be taken from every limit, and takes none.
     pub fn check(requests: impl IntoIterator<Item = Request>) -> Self {
-        Self { checked: asks(requests, Ask::consume, Action::Check) }
+        Self { checked: asks(&mut requests.into_iter(), Ask::consume, Action::Check) }
     }
 
     /// Takes tokens for calls to come, for good: a sixteenth of the balance, and no more than the cost. Takes nothing
     /// if that is less than the least part of [`Request::up_to`].
     pub fn ahead(request: Request) -> Self {
-        let ahead = |mut items: Vec<Item<Ask>>| {
-            for item in &mut items {
-                item.action = item.action.ahead();
-            }
-            Action::Take(items)
+        let ahead = |items: Vec<Item<Ask>>| {
+            Action::Take(items.into_iter().map(|item| Item { action: item.action.ahead(), ..item }).collect())
         };
-        Self { checked: asks([request], Ask::consume, ahead) }
+        Self { checked: asks(&mut request.into_iter(), Ask::consume, ahead) }
     }
 
     /// Gives back tokens that were taken ahead and not spent, except those that time has brought back. Gives nothing to
@@ -139,7 +136,7 @@ impl Call {
     pub fn with_id(mut self, id: u128) -> Self {
         if let Ok(CheckedCall { action: Action::Take(items), own }) = &mut self.checked {
             for item in items.iter_mut().filter(|item| item.target.limit.lease().is_some()) {
-                item.action = item.action.named(Drawn(id));
+                item.action.lease = Some(Drawn(id));
             }
             if let Some(own) = own.as_mut().filter(|own| own.is_fresh()) {
                 own.name.id = Drawn(id).to_string().into();

@@ -64,12 +64,10 @@ impl CheckedCall {
         self.asked().iter().map(|item| &item.target).chain(self.altered().map(|item| &item.target))
     }
 
-    pub(super) fn each_target(&mut self, change: impl FnMut(&mut Target)) {
+    pub(super) fn each_target(&mut self, mut change: impl FnMut(&mut Target)) {
         match &mut self.action {
-            Action::Take(items) | Action::Check(items) => {
-                items.iter_mut().map(|item| &mut item.target).for_each(change);
-            }
-            Action::Alter(item) => [&mut item.target].into_iter().for_each(change),
+            Action::Take(items) | Action::Check(items) => items.iter_mut().for_each(|item| change(&mut item.target)),
+            Action::Alter(item) => change(&mut item.target),
             Action::Settle(_) => {}
         }
     }

@@ -11,21 +11,12 @@ use crate::algebra::Ask;
 use crate::call_error::CallError;
 use crate::call_name::{Keeping, Once};
 use crate::error::Error;
-use crate::request::Position;
-use crate::request::{CheckedRequest, Request};
+use crate::request::{CheckedRequest, Position, Request};
 use crate::tokens::Tokens;
 
-/// The call of some requests; `ask` makes the ask of each.
+/// The call of some requests; `ask` makes the ask of each. This is compiled only once, whatever the type of the
+/// requests.
 pub(super) fn asks(
-    requests: impl IntoIterator<Item = Request>,
-    ask: fn(Tokens) -> Ask,
-    action: fn(Vec<Item<Ask>>) -> Action,
-) -> Result<CheckedCall, Error> {
-    asks_in_turn(&mut requests.into_iter(), ask, action)
-}
-
-/// This is compiled only once, whatever the type of the requests.
-fn asks_in_turn(
     requests: &mut dyn Iterator<Item = Request>,
     ask: fn(Tokens) -> Ask,
     action: fn(Vec<Item<Ask>>) -> Action,
@@ -36,7 +27,8 @@ fn asks_in_turn(
         let request = request.checked()?;
         said.hear(&request, ask).map_err(|source| Error::of_call(&request.limit.name, source))?;
         let CheckedRequest { limit, key, cost, least, leaving, once, flat, shadow, period, place, .. } = request;
-        let action = ask(cost).up_to(least).leaving(leaving).marked(flat, shadow).at(place);
+        let mut action = ask(cost).up_to(least).leaving(leaving);
+        (action.flat, action.shadow, action.place) = (flat, shadow, place);
         let item = Item { target: Target::new(limit, key, period), action };
         if let Some(once) = once {
             said.once = Some((item.target.rows.first.clone(), once));
@@ -70,9 +62,7 @@ impl Said {
     /// Notes the options of one more request. Fails if they contradict those before it or the verb.
     fn hear(&mut self, request: &CheckedRequest, ask: fn(Tokens) -> Ask) -> Result<(), CallError> {
         let CheckedRequest { cost, least, keeping, once, place, .. } = request;
-        if let Some(fault) = place.fault(self.last.replace(*place)) {
-            return Err(fault);
-        }
+        place.expect_behind(self.last.replace(*place))?;
         if let Some(kept) = *keeping
             && *self.keeping.get_or_insert(kept) != kept
         {

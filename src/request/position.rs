@@ -12,8 +12,8 @@ pub(crate) struct Position {
 }
 
 impl Position {
-    /// The fault of a request at this place, behind the one at `last` or as the first.
-    pub(crate) fn fault(self, last: Option<Self>) -> Option<CallError> {
+    /// Fails if no request may stand at this place, behind the one at `last` or as the first.
+    pub(crate) fn expect_behind(self, last: Option<Self>) -> Result<(), CallError> {
         let in_order = match (last.map(|last| last.alternative), self.alternative) {
             (None, next) => next.unwrap_or(0) == 0,
             (Some(Some(last)), Some(next)) => matches!(next.checked_sub(last), Some(0 | 1)),
@@ -24,9 +24,9 @@ impl Position {
             place.checked_sub(1).is_none_or(|previous| before == Some(previous))
         });
         match (in_order, in_split) {
-            (false, _) => Some(CallError::AlternativesApart),
-            (true, false) => Some(CallError::SplitApart),
-            (true, true) => None,
+            (false, _) => Err(CallError::AlternativesApart),
+            (true, false) => Err(CallError::SplitApart),
+            (true, true) => Ok(()),
         }
     }
 }

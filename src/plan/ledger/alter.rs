@@ -1,4 +1,4 @@
-use super::{Ledger, too_deep, unfit};
+use super::{Ledger, unfit};
 use crate::algebra::{Flow, TooDeep};
 use crate::balance::Balance;
 use crate::decision::Source;
@@ -26,7 +26,7 @@ impl Ledger<'_> {
                 }
                 pool.credit(amount)
             }
-            Alteration::Debit(amount) => pool.debit(amount).map_err(|TooDeep| too_deep(limit))?,
+            Alteration::Debit(amount) => pool.debit(amount).map_err(|TooDeep| unfit(limit, FitError::DebtTooDeep))?,
             Alteration::Reset => pool.reset(),
             // A row that was missing cannot be told from one that was reset.
             Alteration::GiveBack(rest) => pool.credit(rest.owed(&target.terms, pool.now())),

@@ -141,10 +141,6 @@ impl<'p> Ledger<'p> {
     }
 }
 
-fn too_deep(limit: &Text) -> Error {
-    unfit(limit, FitError::DebtTooDeep)
-}
-
 fn unfit(limit: &Text, source: FitError) -> Error {
     Error::DoesNotFit { limit: limit.clone().into(), source }
 }

@@ -1,4 +1,4 @@
-use super::{Ledger, too_deep, unfit};
+use super::{Ledger, unfit};
 use crate::algebra::{Settled, State, Timestamp, Unsettled};
 use crate::error::{Error, FitError};
 use crate::plan::own_row::{OwnRow, Role};
@@ -53,7 +53,7 @@ impl Ledger<'_> {
         let limit = &charge.limit;
         let unsettled = |fault| match fault {
             Unsettled::MixedMoney => unfit(limit, FitError::MixedMoney),
-            Unsettled::TooDeep => too_deep(limit),
+            Unsettled::TooDeep => unfit(limit, FitError::DebtTooDeep),
             Unsettled::TooLarge => unfit(limit, FitError::BalanceTooLarge),
         };
         let as_it_is = || Ok((charge.clone(), None));

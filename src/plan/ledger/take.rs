@@ -1,9 +1,9 @@
 use super::shares::Shares;
 use super::taken::Taken;
-use super::{Ledger, too_deep};
+use super::{Ledger, unfit};
 use crate::algebra::{Ask, Lacking, Piece, Timestamp, TooDeep, Verdict};
 use crate::decision::{Denied, DeniedBy, Source};
-use crate::error::Error;
+use crate::error::{Error, FitError};
 use crate::plan::alternatives::{alternatives, enforced, possible};
 use crate::plan::answer::Answer;
 use crate::plan::item::Item;
@@ -90,7 +90,7 @@ impl Ledger<'_> {
                 (_, Some(row)) => pool.decide_in(row - item.target.rows.place, item.action),
                 (_, None) => pool.decide(shares.ask(place, item)),
             };
-            match verdict.map_err(|TooDeep| too_deep(&item.target.limit.name))? {
+            match verdict.map_err(|TooDeep| unfit(&item.target.limit.name, FitError::DebtTooDeep))? {
                 Verdict::Granted { portions, remaining, ready_at } => {
                     let remaining = given.and_then(Result::ok).map_or(remaining, |given| given.remaining);
                     tried.taken.push(Taken { portions, remaining, ready_at, at: pool.now() });
@@ -151,25 +151,12 @@ impl Ledger<'_> {
 
     fn charge_all(&mut self, items: &[Item<Ask>], taken: Vec<Taken>, waits: Option<Timestamp>) -> Vec<Charge> {
         let (mut charges, mut before) = (Vec::with_capacity(items.len()), Tokens::ZERO);
-        for (item, taken) in items.iter().zip(taken) {
+        for (item, mut taken) in items.iter().zip(taken) {
             before = if item.action.continues_split() { before } else { Tokens::ZERO };
-            before = self.charge(item, taken, before, waits, &mut charges);
+            before = taken.charge(item, before, waits, &mut charges);
+            self.write(&item.target, taken.portions);
         }
         charges
-    }
-
-    /// Writes the tokens that an item takes. Returns the sum for it and for the items before it in a split.
-    fn charge(
-        &mut self,
-        item: &Item<Ask>,
-        mut taken: Taken,
-        before: Tokens,
-        waits: Option<Timestamp>,
-        charges: &mut Vec<Charge>,
-    ) -> Tokens {
-        let before = taken.charge(item, before, waits, charges);
-        self.write(&item.target, taken.portions);
-        before
     }
 
     /// Tries shadows out, one after another, and charges those that grant. Returns the refusals of the others.
@@ -183,8 +170,9 @@ impl Ledger<'_> {
         let mut would_deny = Vec::new();
         for item in shadows {
             match self.try_out(item, part) {
-                Ok(taken) => {
-                    self.charge(item, taken, Tokens::ZERO, waits, charges);
+                Ok(mut taken) => {
+                    taken.charge(item, Tokens::ZERO, waits, charges);
+                    self.write(&item.target, taken.portions);
                 }
                 Err(refusal) => would_deny.push(refusal),
             }
