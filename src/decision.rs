@@ -3,10 +3,10 @@ use std::time::Duration;
 use std::{fmt, mem};
 
 use chrono::{DateTime, Utc};
-use serde::ser::SerializeStruct;
-use serde::{Deserialize, Serialize, Serializer};
+use serde::{Deserialize, Serialize};
 
 use crate::key::Key;
+use crate::lean::lean;
 use crate::reason::Reason;
 use crate::receipt::Receipt;
 use crate::standing::{Each, Standings};
@@ -135,6 +135,9 @@ impl Reservation {
     }
 }
 
+lean!(Reservation { ready_at, observed_at, decided_at, receipt, standings, would_deny } and {}
+    with "wait_ms" = |reservation: &Self| Some(millis_up(reservation.wait())));
+
 impl From<Reservation> for Receipt {
     fn from(reservation: Reservation) -> Self {
         reservation.receipt
@@ -230,6 +233,10 @@ impl Denied {
     }
 }
 
+lean!(Denied {
+    limit, key, reason, remaining, retry_at, observed_at, decided_at, source, others, standings, would_deny
+} and {} with "retry_after_ms" = |denied: &Self| denied.retry_after().map(millis_up));
+
 impl fmt::Display for Denied {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "limit {:?} {}", self.limit, self.reason)?;
@@ -294,31 +301,6 @@ fn latest(at: Option<DateTime<Utc>>) -> DateTime<Utc> {
 }
 
 /// Whole milliseconds, rounded up, so that a caller who waits that long does not come too early.
-fn millis_up(span: impl Into<Option<Duration>>) -> Option<u64> {
-    span.into().map(|span| u64::try_from(span.as_micros().div_ceil(1_000)).unwrap_or(u64::MAX))
-}
-
-/// Writes all fields, and in human-readable formats the wait in milliseconds. Nobody reads the wait back, and a format
-/// without field names would take it for the next field.
-macro_rules! written_with_wait {
-    ($($record:ident { $($field:ident),* } and $name:literal from $wait:ident;)*) => {$(
-        impl Serialize for $record {
-            fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-                let Self { $($field,)* .. } = self;
-                let is_for_people = serializer.is_human_readable();
-                let fields = [$(stringify!($field)),*].len() + usize::from(is_for_people);
-                let mut record = serializer.serialize_struct(stringify!($record), fields)?;
-                $(record.serialize_field(stringify!($field), $field)?;)*
-                if is_for_people {
-                    record.serialize_field($name, &millis_up(self.$wait()))?;
-                }
-                record.end()
-            }
-        }
-    )*};
-}
-written_with_wait! {
-    Reservation { ready_at, observed_at, decided_at, receipt, standings, would_deny } and "wait_ms" from wait;
-    Denied { limit, key, reason, remaining, retry_at, observed_at, decided_at, source, others, standings, would_deny }
-        and "retry_after_ms" from retry_after;
+fn millis_up(span: Duration) -> u64 {
+    u64::try_from(span.as_micros().div_ceil(1_000)).unwrap_or(u64::MAX)
 }

@@ -1,7 +1,7 @@
 use std::ops::Deref;
 
 use chrono::{DateTime, Utc};
-use serde::{Deserialize, Deserializer, Serialize, Serializer};
+use serde::{Deserialize, Serialize, Serializer};
 
 use crate::key::Key;
 use crate::lean::lean;
@@ -134,7 +134,8 @@ pub(crate) fn fell_below(limit: &Limit, share: f64, fall: Option<(Tokens, Tokens
 pub type Standings = Each<Standing>;
 
 /// A slice with one entry for each limit of an answer.
-#[derive(Clone, Debug, Eq, PartialEq)]
+#[derive(Clone, Debug, Deserialize, Eq, PartialEq)]
+#[serde(from = "Vec<T>")]
 pub struct Each<T>(
     #[expect(
         clippy::box_collection,
@@ -190,12 +191,6 @@ impl<'s, T> IntoIterator for &'s Each<T> {
 impl<T: Serialize> Serialize for Each<T> {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         (**self).serialize(serializer)
-    }
-}
-
-impl<'de, T: Deserialize<'de>> Deserialize<'de> for Each<T> {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        Vec::deserialize(deserializer).map(Self::from)
     }
 }
 

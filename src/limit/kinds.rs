@@ -21,7 +21,6 @@ impl Limit {
     ///
     /// If a [`LimitFault`] applies: at compile time in a `const`, else at run time. Use [`LimitSpec`] for run-time
     /// input.
-    #[must_use]
     #[track_caller]
     pub const fn token_bucket(name: &'static str, rate: u64, period: Duration) -> Self {
         Self::define(name, LimitKind::TokenBucket, rate, period)
@@ -37,7 +36,6 @@ impl Limit {
     /// # Panics
     ///
     /// Where a [`LimitFault`] applies.
-    #[must_use]
     #[track_caller]
     pub const fn fixed_window(name: &'static str, rate: u64, period: Duration) -> Self {
         Self::define(name, LimitKind::FixedWindow, rate, period)
@@ -49,7 +47,6 @@ impl Limit {
     /// # Panics
     ///
     /// Where a [`LimitFault`] applies.
-    #[must_use]
     #[track_caller]
     pub const fn stepped_bucket(name: &'static str, rate: u64, period: Duration) -> Self {
         Self::define(name, LimitKind::SteppedBucket, rate, period)
@@ -69,7 +66,6 @@ impl Limit {
     /// # Panics
     ///
     /// Where a [`LimitFault`] applies.
-    #[must_use]
     #[track_caller]
     pub const fn sliding_window(name: &'static str, n: u64, period: Duration) -> Self {
         Self::define(name, LimitKind::SlidingWindow, n, period)
@@ -92,7 +88,6 @@ impl Limit {
     /// # Panics
     ///
     /// Where a [`LimitFault`] applies.
-    #[must_use]
     #[track_caller]
     pub const fn concurrency(name: &'static str, n: u64, lease: Duration) -> Self {
         Self::define(name, LimitKind::Concurrency, n, lease)
@@ -110,7 +105,6 @@ impl Limit {
     /// # Panics
     ///
     /// Where a [`LimitFault`] applies.
-    #[must_use]
     #[track_caller]
     pub const fn wallet(name: &'static str) -> Self {
         Self::define(name, LimitKind::Wallet, 0, Duration::ZERO)

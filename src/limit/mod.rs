@@ -64,6 +64,7 @@ pub(crate) use spec::{micros, period_fault};
 /// # let _ = NEVER;
 /// ```
 #[derive(Clone, Debug, Deserialize, Eq, Hash, PartialEq, Serialize)]
+#[must_use = "a limit limits nothing until it is asked"]
 #[serde(try_from = "LimitSpec")]
 pub struct Limit(LimitSpec);
 

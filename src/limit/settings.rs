@@ -10,7 +10,6 @@ impl Limit {
     /// # Panics
     ///
     /// For another kind of limit.
-    #[must_use]
     #[track_caller]
     pub const fn overdraft(self, tokens: u64) -> Self {
         if !matches!(self.0.kind, LimitKind::Wallet) {
@@ -28,7 +27,6 @@ impl Limit {
     /// # Panics
     ///
     /// For a limit of another kind, and for a number out of range.
-    #[must_use]
     #[track_caller]
     pub const fn resolution(mut self, steps: u16) -> Self {
         self.0.resolution = Some(steps);
@@ -45,7 +43,6 @@ impl Limit {
     ///
     /// If the capacity is beyond [`Tokens::MAX`], and for a sliding window or a concurrency limit, whose capacity is
     /// its `n`.
-    #[must_use]
     #[track_caller]
     pub const fn capacity(mut self, capacity: u64) -> Self {
         self.0.capacity = Some(whole(capacity, LimitFault::CapacityTooLarge));
@@ -57,7 +54,6 @@ impl Limit {
     /// # Panics
     ///
     /// If `rate` is not positive or `capacity` is negative.
-    #[must_use]
     #[track_caller]
     pub const fn rate_and_capacity(mut self, rate: Tokens, capacity: Tokens) -> Self {
         self.0.rate = rate;
@@ -74,7 +70,6 @@ impl Limit {
     /// # Panics
     ///
     /// For another kind of limit, and for an offset that is no whole number of microseconds.
-    #[must_use]
     #[track_caller]
     pub const fn start(mut self, offset: Duration) -> Self {
         self.0.start = Some(offset);
@@ -86,7 +81,6 @@ impl Limit {
     /// # Panics
     ///
     /// For an [`ephemeral`](Self::ephemeral) limit, because a crash would forget its debts.
-    #[must_use]
     #[track_caller]
     pub const fn max_reserved(mut self, tokens: u64) -> Self {
         self.0.max_reserved = whole(tokens, LimitFault::MaxReservedTooLarge);
@@ -98,7 +92,6 @@ impl Limit {
     /// # Panics
     ///
     /// For an [`ephemeral`](Self::ephemeral) limit.
-    #[must_use]
     #[track_caller]
     pub const fn unbounded_reservations(mut self) -> Self {
         self.0.max_reserved = Tokens::MAX;
@@ -139,7 +132,6 @@ impl Limit {
     /// const EVERYBODY: Limit = Limit::token_bucket("everybody", 5_000, SECOND).shards(16);
     /// # let _ = EVERYBODY;
     /// ```
-    #[must_use]
     #[track_caller]
     pub const fn shards(mut self, shards: u16) -> Self {
         self.0.shards = shards;
@@ -153,7 +145,6 @@ impl Limit {
     /// # Panics
     ///
     /// For a limit that allows reservations.
-    #[must_use]
     #[track_caller]
     pub const fn ephemeral(mut self) -> Self {
         self.0.storage = Storage::Ephemeral;

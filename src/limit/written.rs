@@ -1,6 +1,14 @@
 //! The written forms of values that numbers alone do not express: spans of time with their units, and the absence of a
 //! bound.
 
+use serde::Deserialize;
+use serde::de::value::{Error, StrDeserializer};
+
+/// A kind or a storage, by the word that stands for it in a table.
+pub(crate) fn word<'w, T: Deserialize<'w>>(word: &'w str) -> Result<T, Error> {
+    T::deserialize(StrDeserializer::new(word))
+}
+
 /// A span as `1h 30m`.
 pub(crate) mod span {
     use std::time::Duration;

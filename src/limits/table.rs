@@ -1,13 +1,11 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use serde::Deserialize;
-use serde::de::IntoDeserializer;
-use serde::de::value::{Error, StrDeserializer};
 use sqlx::postgres::PgRow;
 use sqlx::{PgConnection, Row};
 
 use super::{Limits, LimitsError};
+use crate::limit::written::word;
 use crate::limit::{Limit, LimitSpec};
 use crate::tokens::Tokens;
 
@@ -45,7 +43,7 @@ fn spec(row: &PgRow) -> Result<LimitSpec, sqlx::Error> {
     let count = |count: i16| u16::try_from(count).map_err(decode);
     let spec = LimitSpec::new(
         row.try_get::<String, _>("name")?,
-        word(row.try_get("kind")?)?,
+        word(row.try_get("kind")?).map_err(decode)?,
         tokens("rate")?,
         span(row.try_get("period")?)?,
     );
@@ -55,17 +53,12 @@ fn spec(row: &PgRow) -> Result<LimitSpec, sqlx::Error> {
         resolution: row.try_get::<Option<_>, _>("resolution")?.map(count).transpose()?,
         max_reserved: tokens("max_reserved")?,
         shards: count(row.try_get("shards")?)?,
-        storage: word(row.try_get("storage")?)?,
+        storage: word(row.try_get("storage")?).map_err(decode)?,
         ..spec
     })
 }
 
 /// A kind or a storage, by its word in limits files.
-fn word<'w, T: Deserialize<'w>>(word: &'w str) -> Result<T, sqlx::Error> {
-    let word: StrDeserializer<'w, Error> = word.into_deserializer();
-    T::deserialize(word).map_err(decode)
-}
-
 fn decode(error: impl std::error::Error + Send + Sync + 'static) -> sqlx::Error {
     sqlx::Error::Decode(error.into())
 }

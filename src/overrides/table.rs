@@ -3,9 +3,6 @@
 use std::time::Duration;
 
 use chrono::{DateTime, Utc};
-use serde::Deserialize;
-use serde::de::IntoDeserializer;
-use serde::de::value::{Error, StrDeserializer};
 use sqlx::postgres::PgRow;
 use sqlx::{PgConnection, Row};
 
@@ -13,7 +10,8 @@ use super::map::Map;
 use super::row::{Effect, Override};
 use crate::algebra::Timestamp;
 use crate::key::Key;
-use crate::limit::{Limit, LimitKind, LimitSpec};
+use crate::limit::written::word;
+use crate::limit::{Limit, LimitSpec};
 use crate::tokens::Tokens;
 
 /// Tells versions of the table apart: the number of rows, and a hash over each row's key and the transaction that wrote
@@ -100,8 +98,7 @@ pub(super) fn said(row: &PgRow) -> Result<Option<Override>, sqlx::Error> {
 /// The numbers in a row; unreadable if no limit of their kind can have them. `None` for an unknown kind.
 fn numbers(limit: &str, row: &PgRow) -> Option<Effect> {
     let kind: String = row.try_get("kind").unwrap_or_default();
-    let known: StrDeserializer<'_, Error> = kind.as_str().into_deserializer();
-    let kind = LimitKind::deserialize(known).ok()?;
+    let kind = word(&kind).ok()?;
     let micros = |column| row.try_get::<i64, _>(column).unwrap_or(-1);
     let tokens = |column| Tokens::from_micros(micros(column));
     let (rate, capacity, max_reserved) = (tokens("rate"), tokens("capacity"), tokens("max_reserved"));

@@ -351,7 +351,6 @@ impl Request {
     }
 
     /// Its limit.
-    #[must_use]
     pub fn limit(&self) -> &Limit {
         &self.limit
     }
