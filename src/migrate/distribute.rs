@@ -1,8 +1,8 @@
 //! Distributes the tables over the nodes of Citus, by `part`.
 
-use sqlx::{AssertSqlSafe, Connection, FromRow, PgConnection, Postgres, Row, Transaction};
+use sqlx::{AssertSqlSafe, Connection, PgConnection, Postgres, Row, Transaction};
 
-use super::{MigrateError, ask, failed, validate};
+use super::{MigrateError, ask, failed, rows, validate};
 use crate::key::Key;
 use crate::parts::Parts;
 
@@ -192,9 +192,8 @@ async fn column(conn: &mut PgConnection, table: &str) -> Result<Option<String>, 
         "select pg_catalog.column_to_column_name(p.logicalrelid, p.partkey) from pg_catalog.pg_dist_partition p
           where p.logicalrelid::oid = 'tollgate.{table}'::regclass::oid"
     );
-    let column = sqlx::raw_sql(AssertSqlSafe(column)).fetch_optional(&mut *conn).await;
-    let column = column.and_then(|row| row.as_ref().map(<(Option<String>,)>::from_row).transpose());
-    Ok(column.map_err(failed("read Citus's catalogue"))?.map(|(column,)| column.unwrap_or_default()))
+    let columns: Vec<(Option<String>,)> = rows(conn, column, "read Citus's catalogue").await?;
+    Ok(columns.into_iter().next().map(|(column,)| column.unwrap_or_default()))
 }
 
 /// The number of parts that a table's CHECK allows.

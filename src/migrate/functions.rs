@@ -42,9 +42,9 @@
 
 use std::collections::BTreeMap;
 
-use sqlx::{FromRow, PgConnection};
+use sqlx::PgConnection;
 
-use super::{MigrateError, failed, runner};
+use super::{MigrateError, rows, runner};
 
 /// The purpose for which a role calls the functions of the schema `tollgate`.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
@@ -107,9 +107,8 @@ pub fn grants(role: &str, callers: Callers) -> String {
 
 /// Fails for the first function that is missing, or has another text than in the migrations.
 pub(super) async fn refuse_edited(conn: &mut PgConnection) -> Result<(), MigrateError> {
-    let present = sqlx::raw_sql(PRESENT).fetch_all(conn).await;
-    let present = present.and_then(|rows| rows.iter().map(<(String, String)>::from_row).collect());
-    let present: BTreeMap<String, String> = present.map_err(failed("read the catalogue"))?;
+    let present: Vec<(String, String)> = rows(conn, PRESENT.to_owned(), "read the catalogue").await?;
+    let present = BTreeMap::from_iter(present);
     let migrations = runner();
     let texts = migrations.get_migrations().iter().filter_map(|migration| migration.sql()).flat_map(bodies);
     // If several migrations make a function, the last text counts.

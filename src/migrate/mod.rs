@@ -28,7 +28,8 @@ use std::hash::{Hash, Hasher};
 use refinery_core::traits::r#async::{AsyncMigrate, AsyncQuery};
 use siphasher::sip::SipHasher13;
 use sqlx::error::DatabaseError;
-use sqlx::{AssertSqlSafe, Connection, PgConnection, Postgres, Row, Transaction};
+use sqlx::postgres::PgRow;
+use sqlx::{AssertSqlSafe, Connection, FromRow, PgConnection, Postgres, Row, Transaction};
 use time::format_description::well_known::Rfc3339;
 
 pub use distribute::{Buckets, DEFAULT_PARTS, distribute, part_numbers, parts, undistribute};
@@ -205,6 +206,15 @@ async fn history(conn: &mut PgConnection) -> Result<Vec<Migration>, MigrateError
     let query = OverSqlx::get_applied_migrations_query(HISTORY);
     let applied = OverSqlx(conn).query(&query).await.map_err(failed("read the history table"))?;
     Ok(applied.iter().map(Migration::from).collect())
+}
+
+/// The rows of a query. Its text comes from this module and from the names of our own tables.
+async fn rows<T>(conn: &mut PgConnection, query: String, step: &'static str) -> Result<Vec<T>, MigrateError>
+where
+    T: for<'r> FromRow<'r, PgRow>,
+{
+    let rows = sqlx::raw_sql(AssertSqlSafe(query)).fetch_all(conn).await;
+    rows.and_then(|rows| rows.iter().map(T::from_row).collect()).map_err(failed(step))
 }
 
 /// Asks for a yes or no. The simple protocol prepares nothing, so that all statements here also go through poolers that

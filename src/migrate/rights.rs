@@ -1,8 +1,8 @@
 //! Reads the rights of roles on the schema, and revokes those that nobody should have.
 
-use sqlx::{AssertSqlSafe, FromRow, PgConnection};
+use sqlx::{AssertSqlSafe, PgConnection};
 
-use super::{Callers, MigrateError, failed};
+use super::{Callers, MigrateError, failed, rows};
 
 /// The rights of roles on the tables and functions. Roles are given by their names as SQL writes them; `PUBLIC` is
 /// everybody.
@@ -31,22 +31,16 @@ pub struct Rights {
 pub async fn rights(conn: &mut PgConnection) -> Result<Rights, MigrateError> {
     let asking = Callers::Applications.functions().join(", ");
     let sql = include_str!("rights.sql").replace("{asking}", &asking);
-    let rows = sqlx::raw_sql(AssertSqlSafe(sql)).fetch_all(conn).await;
-    let rows = rows.and_then(|rows| rows.iter().map(<(String, String)>::from_row).collect());
-    let rows: Vec<_> = rows.map_err(failed("read the rights"))?;
+    let rows: Vec<(String, String)> = rows(conn, sql, "read the rights").await?;
     let who = |right: &str| rows.iter().filter(|(may, _)| may == right).map(|(_, role)| role.clone()).collect();
     Ok(Rights { may_ask: who("ask"), may_give: who("give"), may_write: who("write"), may_read: who("read") })
 }
 
 /// Fails for the first right that nobody should have.
 pub(super) async fn refuse_wrong(conn: &mut PgConnection) -> Result<(), MigrateError> {
-    let sql = format!("select w.message from ({WRONG}) w limit 1");
-    let wrong = sqlx::raw_sql(AssertSqlSafe(sql)).fetch_optional(conn).await;
-    let wrong = wrong.and_then(|row| row.map(|row| <(String,)>::from_row(&row)).transpose());
-    match wrong.map_err(failed("read the rights"))? {
-        Some((what,)) => Err(MigrateError::Rights { what }),
-        None => Ok(()),
-    }
+    let wrong = format!("select w.message from ({WRONG}) w limit 1");
+    let wrong: Vec<(String,)> = rows(conn, wrong, "read the rights").await?;
+    wrong.into_iter().next().map_or(Ok(()), |(what,)| Err(MigrateError::Rights { what }))
 }
 
 /// Revokes these rights; fails if this role cannot.

@@ -1,12 +1,10 @@
-use sqlx::{FromRow, PgConnection};
+use sqlx::PgConnection;
 
-use super::error::{MigrateError, failed};
+use super::{MigrateError, rows};
 
 /// Refuses tables that lack a column, or are not logged as they should be.
 pub(super) async fn refuse_damaged(conn: &mut PgConnection) -> Result<(), MigrateError> {
-    let present = sqlx::raw_sql(COLUMNS_PRESENT).fetch_all(&mut *conn).await;
-    let present = present.and_then(|rows| rows.iter().map(<(String, String, String)>::from_row).collect());
-    let present: Vec<_> = present.map_err(failed("read the catalogue"))?;
+    let present: Vec<(String, String, String)> = rows(conn, COLUMNS_PRESENT.to_owned(), "read the catalogue").await?;
     for (table, persistence, columns) in TABLES {
         let found = |column: &&str| present.iter().any(|(t, c, p)| t == table && c == column && p == persistence);
         if let Some(column) = columns.iter().find(|&column| !found(column)) {
