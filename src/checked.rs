@@ -1,14 +1,15 @@
-//! Checks calls in the form in which a limiter and a gate decide them: with an id, and under the overrides of their
-//! limits.
+//! What a limiter and a gate do around each decision. They check a call in the form in which they decide it: with an
+//! id, and under the overrides of its limits. They report how it was answered.
 
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use crate::algebra::Timestamp;
 use crate::error::Error;
-use crate::meter;
+use crate::meter::{self, By};
 use crate::overrides::Overrides;
 use crate::parts::Parts;
 use crate::plan::{Answer, Call, CheckedCall};
+use crate::text::Text;
 
 /// The call, if it is valid, over tables with so many parts, with an id if it needs one, and under the overrides, if
 /// there are any. It asks for the instant only if there are overrides.
@@ -28,13 +29,28 @@ pub(crate) fn checked(
 
 /// The answer to a call that follows from overrides alone.
 pub(crate) fn overruled(
+    by: By,
     call: &CheckedCall,
     overrides: Option<&Overrides>,
     at: impl FnOnce() -> Option<Timestamp>,
 ) -> Option<Answer> {
     let overrides = overrides.filter(|_| call.is_overridden())?;
     call.overridden().for_each(|(limit, label)| meter::overridden(limit, label));
-    call.overruled(at().unwrap_or_else(|| overrides.now()))
+    let answer = Ok(call.overruled(at().unwrap_or_else(|| overrides.now()))?);
+    tell(by, call.limit(), &answer);
+    answer.ok()
+}
+
+/// Reports how a call was answered.
+pub(crate) fn tell(by: By, limit: &Text, answer: &Result<Answer, Error>) {
+    for shadow in answer.as_ref().map_or(&[][..], Answer::would_deny) {
+        meter::would_deny(by, &shadow.limit);
+    }
+    match answer {
+        Ok(Answer::Denied(denied)) => meter::refused(by, denied),
+        Ok(answer) => meter::decided(by, limit.as_str(), answer.outcome(), answer.source()),
+        Err(error) => meter::failed(by, limit.as_str(), error),
+    }
 }
 
 #[expect(clippy::disallowed_methods, reason = "this machine's clock decides nothing here")]

@@ -3,10 +3,10 @@
 use sqlx::PgConnection;
 
 use super::Limiter;
-use crate::checked::{checked, overruled};
+use crate::checked::{checked, overruled, tell};
 use crate::error::Error;
 use crate::execution::{Answers, Execution, Look, only};
-use crate::meter::{self, By};
+use crate::meter::By;
 use crate::plan::{Answer, Call, CheckedCall, Plan};
 use crate::store::{Store, by_table_and_part};
 
@@ -18,7 +18,7 @@ impl Limiter {
         }
         let plan = Plan::of(vec![call]);
         let answer = self.carry_out(conn, &plan).await.and_then(only);
-        tell(plan.call(0), &answer);
+        tell(By::Limiter, plan.call(0).limit(), &answer);
         answer
     }
 
@@ -43,7 +43,7 @@ impl Limiter {
         let plan = Plan::of(planned);
         let answers = if plan.len() == 0 { Ok(Vec::new()) } else { self.carry_out(conn, &plan).await };
         let answers = answers.inspect_err(|error| {
-            (0..plan.len()).for_each(|call| tell(plan.call(call), &Err(error.clone())));
+            (0..plan.len()).for_each(|call| tell(By::Limiter, plan.call(call).limit(), &Err(error.clone())));
         })?;
         let mut answers = answers.into_iter().enumerate();
         let each = answered.into_iter().map(|answered| {
@@ -51,7 +51,7 @@ impl Limiter {
                 return answer.map(convert);
             }
             let (call, answer) = answers.next().expect("a plan has one answer for each call");
-            tell(plan.call(call), &answer);
+            tell(By::Limiter, plan.call(call).limit(), &answer);
             answer.map(convert)
         });
         Ok(each.collect())
@@ -62,9 +62,7 @@ impl Limiter {
     }
 
     fn overruled(&self, call: &CheckedCall) -> Option<Answer> {
-        let answer = Ok(overruled(call, self.overrides.as_ref(), || self.at)?);
-        tell(call, &answer);
-        answer.ok()
+        overruled(By::Limiter, call, self.overrides.as_ref(), || self.at)
     }
 
     async fn carry_out(&self, conn: &mut PgConnection, plan: &Plan) -> Result<Answers, Error> {
@@ -101,7 +99,7 @@ impl Limiter {
             return Ok(look.answers);
         }
         if let Some(chosen) = look.choose(plan) {
-            let savepoint = self.savepoint(conn, plan, self.lock_timeout).await?;
+            let savepoint = self.savepoint(conn, plan).await?;
             match Execution::new(self.tables(conn), plan).run_chosen(chosen).await.transpose() {
                 Some(answers) => return savepoint.leave(conn, answers).await,
                 None => savepoint.undo(conn).await?,
@@ -115,7 +113,7 @@ impl Limiter {
     async fn lock_all(&self, conn: &mut PgConnection, plan: &Plan, looks: bool) -> Result<Answers, Error> {
         let parted = self.backend.parts.is_distributed() && by_table_and_part(plan.rows()).nth(1).is_some();
         if self.lock_timeout.is_some() || parted {
-            let savepoint = self.savepoint(conn, plan, self.lock_timeout).await?;
+            let savepoint = self.savepoint(conn, plan).await?;
             let answers = Execution::new(self.tables(conn), plan).looking(looks).run().await;
             return savepoint.leave(conn, answers).await;
         }
@@ -126,17 +124,5 @@ impl Limiter {
 
     fn tables<'c>(&self, conn: &'c mut PgConnection) -> Store<'c> {
         Store::new(conn, self.at, self.backend)
-    }
-}
-
-fn tell(call: &CheckedCall, answer: &Result<Answer, Error>) {
-    let limit = call.limit().as_str();
-    for shadow in answer.as_ref().map_or(&[][..], Answer::would_deny) {
-        meter::would_deny(By::Limiter, &shadow.limit);
-    }
-    match answer {
-        Ok(Answer::Denied(denied)) => meter::refused(By::Limiter, denied),
-        Ok(answer) => meter::decided(By::Limiter, limit, answer.outcome(), answer.source()),
-        Err(error) => meter::failed(By::Limiter, limit, error),
     }
 }

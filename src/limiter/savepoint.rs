@@ -20,13 +20,8 @@ pub(super) struct Savepoint {
 impl Limiter {
     /// Sets a savepoint, and the lock timeout if there is one, in one round trip. On Citus it sets the timeout on the
     /// nodes, too.
-    pub(super) async fn savepoint(
-        &self,
-        conn: &mut PgConnection,
-        plan: &Plan,
-        timeout: Option<Duration>,
-    ) -> Result<Savepoint, Error> {
-        let before = match timeout {
+    pub(super) async fn savepoint(&self, conn: &mut PgConnection, plan: &Plan) -> Result<Savepoint, Error> {
+        let before = match self.lock_timeout {
             Some(timeout) => with_timeout(conn, timeout, self.backend.parts).await.map(Some),
             None => sqlx::raw_sql("savepoint tollgate").execute(conn).await.map(|_| None),
         };

@@ -15,16 +15,14 @@ mod stream;
 
 mod operate;
 
-use std::time::Duration;
-
 use tokio::runtime::Handle;
 use tokio::time::Instant;
 use tracing::Instrument;
 
-use super::Gate;
 use super::reply::{QueuedCall, Reply};
 use super::shared::Shared;
-use crate::checked::{checked, overruled};
+use super::{Gate, Inner};
+use crate::checked::{checked, overruled, tell};
 use crate::decision::Decision;
 use crate::error::Error;
 use crate::meter::{self, By};
@@ -66,9 +64,7 @@ impl Gate {
     /// The answer that follows from overrides alone.
     fn overruled(&self, call: &CheckedCall) -> Option<Answer> {
         let Shared { settings, overrides, .. } = &*self.inner.shared;
-        let answer = overruled(call, overrides.as_ref(), || settings.clock.at())?;
-        tell(call.limit(), &answer);
-        Some(answer)
+        overruled(By::Gate, call, overrides.as_ref(), || settings.clock.at())
     }
 
     /// Fails once the gate was closed, for calls that would have to be given back later.
@@ -80,28 +76,21 @@ impl Gate {
     async fn ask(&self, call: CheckedCall) -> Result<Answer, Error> {
         let (limit, lapses) = (call.limit().clone(), call.lapses());
         let span = tracing::debug_span!("tollgate", limit = limit.as_str(), outcome = tracing::field::Empty);
+        let Inner { shared, reaping, .. } = &*self.inner;
         // This is noted before anything is charged: the caller may be gone when the answer comes, and the answer may be
         // lost.
         if let Some(lapses_in) = lapses {
-            self.note_lapse(lapses_in);
+            reaping.note(lapses_in, shared);
         }
         let asked_at = Instant::now();
         let answer = self.queue(call, &limit).instrument(span.clone()).await;
         meter::waited(asked_at.elapsed());
-        match &answer {
-            Ok(answer) => {
-                // A reservation that has to wait lapses later.
-                if let (Some(_), Some(lapses_in)) = (lapses, answer.stored_for()) {
-                    self.note_lapse(lapses_in);
-                }
-                span.record("outcome", answer.outcome());
-                tell(&limit, answer);
-            }
-            Err(error) => {
-                span.record("outcome", "error");
-                meter::failed(By::Gate, limit.as_str(), error);
-            }
+        // A reservation that has to wait lapses later.
+        if let (Some(_), Ok(Some(lapses_in))) = (lapses, answer.as_ref().map(Answer::stored_for)) {
+            reaping.note(lapses_in, shared);
         }
+        span.record("outcome", answer.as_ref().map_or("error", Answer::outcome));
+        tell(By::Gate, &limit, &answer);
         answer
     }
 
@@ -120,19 +109,6 @@ impl Gate {
             return Err(error);
         }
         answer.await.expect("a reply is sent even when it is dropped")
-    }
-
-    /// Makes a task give back a call that lapses after so long.
-    fn note_lapse(&self, lapses_in: Duration) {
-        self.inner.reaping.note(lapses_in, &self.inner.shared);
-    }
-}
-
-fn tell(limit: &Text, answer: &Answer) {
-    answer.would_deny().iter().for_each(|shadow| meter::would_deny(By::Gate, &shadow.limit));
-    match answer {
-        Answer::Denied(denied) => meter::refused(By::Gate, denied),
-        _ => meter::decided(By::Gate, limit.as_str(), answer.outcome(), answer.source()),
     }
 }
 
