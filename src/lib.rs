@@ -99,6 +99,8 @@ mod limiter;
 #[cfg(feature = "limits-file")]
 mod limits;
 #[cfg(feature = "postgres")]
+mod lock;
+#[cfg(feature = "postgres")]
 mod meter;
 #[cfg(feature = "migrate")]
 pub mod migrate;

@@ -1,9 +1,10 @@
 use std::borrow::Cow;
 use std::collections::HashMap;
-use std::sync::{Mutex, PoisonError};
+use std::sync::Mutex;
 
 use crate::decision::Denied;
 use crate::key::Key;
+use crate::lock::lock;
 
 /// A key that a gate has refused, and how often; see [`Gate::most_refused`](super::Gate::most_refused).
 #[derive(Clone, Debug, Eq, PartialEq)]
@@ -40,7 +41,7 @@ impl Tally {
     }
 
     pub(super) fn note(&self, denied: &Denied) {
-        let mut counts = self.counts.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut counts = lock(&self.counts);
         let key = (denied.limit.clone(), denied.key.clone());
         if let Some(count) = counts.get_mut(&key) {
             count.times += 1;
@@ -58,7 +59,7 @@ impl Tally {
 
     /// The keys with the most refusals, in falling order.
     pub(super) fn most(&self, n: usize) -> Vec<Refused> {
-        let counts = self.counts.lock().unwrap_or_else(PoisonError::into_inner);
+        let counts = lock(&self.counts);
         let mut most: Vec<_> = counts.iter().collect();
         most.sort_by(|(key, count), (other, others)| others.times.cmp(&count.times).then_with(|| key.cmp(other)));
         let refused = |((limit, key), count): (&(Cow<'static, str>, Key), &Count)| Refused {

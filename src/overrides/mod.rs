@@ -12,7 +12,7 @@ mod table;
 
 use std::fmt;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, PoisonError, RwLock};
+use std::sync::{Arc, RwLock};
 use std::time::{Duration, Instant};
 
 use chrono::{DateTime, Utc};
@@ -23,6 +23,7 @@ use tokio::sync::watch;
 use crate::algebra::Timestamp;
 use crate::key::Key;
 use crate::limit::Limit;
+use crate::lock;
 use crate::plan::{Call, Exception};
 pub use fault::OverrideError;
 use fault::failed;
@@ -190,12 +191,12 @@ impl Overrides {
 
 impl Inner {
     fn known<T>(&self, of: impl FnOnce(&Live) -> T) -> T {
-        of(&self.known.read().unwrap_or_else(PoisonError::into_inner))
+        of(&lock::read(&self.known))
     }
 
     /// Replaces the whole map, if it has changed.
     fn swap(&self, Snapshot { now, stamp, map }: Snapshot) {
-        let mut known = self.known.write().unwrap_or_else(PoisonError::into_inner);
+        let mut known = lock::write(&self.known);
         (known.now, known.read, known.stamp) = (now, Instant::now(), stamp);
         if let Some(map) = map {
             self.is_empty.store(map.is_empty(), Ordering::Relaxed);

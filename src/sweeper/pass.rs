@@ -4,7 +4,6 @@
               machine's clock tells whether that one is far off"
 )]
 
-use std::sync::PoisonError;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use serde::{Deserialize, Serialize};
@@ -15,6 +14,7 @@ use super::walk::Walk;
 use crate::algebra::Timestamp;
 use crate::error::Error;
 use crate::limit::Storage;
+use crate::lock::lock;
 use crate::store::{FullRow, FullRows, Place, Store, table_of, unreaped, unswept};
 
 /// One walk over the tables, step by step; made by [`Sweeper::pass`].
@@ -158,7 +158,7 @@ impl SweepPass {
     fn note(&mut self, found: &FullRows) {
         let Sweeper { at, trusting, watch, margin, .. } = &self.sweeper;
         let shown = if *trusting { found.now } else { this_machine() };
-        let mut watch = watch.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut watch = lock(watch);
         self.swept.clock_stepped = at.is_none() && !watch.trusts(found.now, Instant::now(), shown, *margin);
         self.swept.yielded = !found.alone;
         self.swept.shut_out = watch.is_shut_out(found.alone);

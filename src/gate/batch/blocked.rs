@@ -4,7 +4,7 @@
 )]
 
 use std::collections::{HashSet, VecDeque};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use tokio::runtime::Handle;
@@ -15,6 +15,7 @@ use crate::gate::connection::Connection;
 use crate::gate::reply::QueuedCall;
 use crate::gate::shared::Shared;
 use crate::gate::worker::Worker;
+use crate::lock::lock;
 use crate::plan::{Plan, Row};
 
 /// Calls whose rows another transaction locks for longer than a moment. They are set aside so that the lanes go on.
@@ -55,7 +56,7 @@ impl Blocked {
         if calls.is_empty() {
             return;
         }
-        let mut turns = self.turns();
+        let mut turns = lock(&self.turns);
         for call in calls {
             turns.add(call, self.shared.settings.queue);
         }
@@ -68,7 +69,7 @@ impl Blocked {
     /// Starts a worker, if there is a runtime to run it.
     fn start_worker(self: &Arc<Self>) {
         let blocked = self.clone();
-        let worker = Worker::new(move || *blocked.turns() = Turns::default());
+        let worker = Worker::new(move || *lock(&blocked.turns) = Turns::default());
         if let Ok(runtime) = Handle::try_current() {
             runtime.spawn(work(self.clone(), worker));
         }
@@ -76,7 +77,7 @@ impl Blocked {
 
     /// Divides calls of a plan into those that ask a row which was seen locked a moment ago, and the others.
     pub(crate) fn divide(&self, plan: &Plan, calls: Vec<usize>) -> (Vec<usize>, Vec<usize>) {
-        let mut turns = self.turns();
+        let mut turns = lock(&self.turns);
         let is_locked = |group: &Group| group.locked_at.elapsed() < REMEMBERED;
         turns.groups.retain(|group| group.is_tried || !group.calls.is_empty() || is_locked(group));
         calls.into_iter().partition(|call| plan.call(*call).first_rows().any(|row| turns.of(row).is_some()))
@@ -85,7 +86,7 @@ impl Blocked {
     /// The calls of the next group, and how long to wait for their rows. If there are none, `None`, and the worker
     /// ends. Callers that have waited too long get the error.
     fn take(&self) -> Option<(Vec<QueuedCall>, Duration)> {
-        let (settings, mut turns) = (&self.shared.settings, self.turns());
+        let (settings, mut turns) = (&self.shared.settings, lock(&self.turns));
         while let Some(place) = turns.next() {
             let mut group = turns.groups.remove(place)?;
             let (mut calls, mut patience) = (Vec::new(), Duration::ZERO);
@@ -113,7 +114,7 @@ impl Blocked {
 
     /// Ends a group's turn. The rows of these calls are still locked by another transaction.
     fn put_back(&self, still: Vec<QueuedCall>) {
-        let mut turns = self.turns();
+        let mut turns = lock(&self.turns);
         let Some(place) = turns.groups.iter().position(|group| group.is_tried) else { return };
         turns.keys += still.iter().map(|call| call.call.keys()).sum::<usize>();
         let group = &mut turns.groups[place];
@@ -127,11 +128,6 @@ impl Blocked {
         if group.calls.is_empty() {
             turns.groups.remove(place);
         }
-    }
-
-    fn turns(&self) -> MutexGuard<'_, Turns> {
-        // No code that runs under the lock leaves the groups half changed.
-        self.turns.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -214,16 +210,16 @@ mod tests {
         let pool = sqlx::PgPool::connect_lazy("postgres://nobody@localhost/none").unwrap();
         let blocked = Blocked::new(Gate::new(pool).inner.shared.clone());
         for keys in [&[1][..], &[1, 2], &[1, 3]] {
-            blocked.turns().add(call(keys), 10);
+            lock(&blocked.turns).add(call(keys), 10);
         }
         let knows =
-            || [1, 2, 3].map(|key| blocked.turns().of(call(&[key]).call.first_rows().next().unwrap()).is_some());
+            || [1, 2, 3].map(|key| lock(&blocked.turns).of(call(&[key]).call.first_rows().next().unwrap()).is_some());
         let (mut tried, _) = blocked.take().unwrap();
         assert_eq!((tried.len(), knows()), (3, [true; 3]));
         tried.pop();
         blocked.put_back(tried);
         assert_eq!(knows(), [true, true, false]);
-        assert_eq!(blocked.turns().keys, 3);
+        assert_eq!(lock(&blocked.turns).keys, 3);
         let (tried, _) = blocked.take().unwrap();
         drop(tried);
         blocked.put_back(Vec::new());

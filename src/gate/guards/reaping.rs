@@ -1,4 +1,4 @@
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::sync::{Arc, Mutex, Weak};
 use std::time::Duration;
 
 use tokio::runtime::Handle;
@@ -7,6 +7,7 @@ use tokio::time::{Instant, sleep};
 use crate::error::chain;
 use crate::gate::shared::Shared;
 use crate::gate::worker::Worker;
+use crate::lock::lock;
 use crate::sweeper::Reaper;
 
 /// Looks each second for calls that have lapsed, as long as a call of this gate may lapse.
@@ -62,10 +63,6 @@ async fn reap(mut reaper: Reaper, shared: Weak<Shared>, until: Weak<Mutex<Option
             return worker.done();
         }
     }
-}
-
-fn lock(until: &Mutex<Option<Instant>>) -> MutexGuard<'_, Option<Instant>> {
-    until.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 const EVERY: Duration = Duration::from_secs(1);

@@ -5,7 +5,7 @@
 
 use std::panic::AssertUnwindSafe;
 use std::pin::{Pin, pin};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use futures_util::FutureExt;
@@ -21,6 +21,7 @@ use crate::gate::connection::{Connection, cut_off};
 use crate::gate::reply::QueuedCall;
 use crate::gate::shared::Shared;
 use crate::gate::worker::Worker;
+use crate::lock::lock;
 use crate::meter;
 use crate::plan::Plan;
 use crate::text::Text;
@@ -45,7 +46,7 @@ impl Lane {
 
     /// Queues a call. Fails if the queue is full or the server is silent.
     pub(crate) fn submit(self: &Arc<Self>, call: QueuedCall) -> Result<(), Error> {
-        let mut queue = self.queue();
+        let mut queue = lock(&self.queue);
         // This is checked under the lock, so that a call that is queued before an outage is known is refused when it
         // is.
         if let Some(error) = self.shared.outage.known() {
@@ -68,7 +69,7 @@ impl Lane {
         let lane = self.clone();
         let worker = Worker::new(move || {
             // All callers that wait are dismissed, once the lock is free.
-            let dismissed = std::mem::take(&mut *lane.queue());
+            let dismissed = std::mem::take(&mut *lock(&lane.queue));
             drop(dismissed);
         });
         if let Ok(runtime) = Handle::try_current() {
@@ -78,7 +79,7 @@ impl Lane {
 
     /// The limit of the next call. If there is none, `None`, and the worker ends.
     fn next_limit(&self) -> Option<Text> {
-        let mut queue = self.queue();
+        let mut queue = lock(&self.queue);
         let limit = queue.first().map(|next| next.reply.limit().clone());
         queue.has_worker = limit.is_some();
         limit
@@ -87,7 +88,7 @@ impl Lane {
     /// The next calls to be decided together. Calls that have waited too long, and are not among them, get the error.
     fn next_batch(&self) -> Batch {
         let settings = &self.shared.settings;
-        let mut queue = self.queue();
+        let mut queue = lock(&self.queue);
         let batch = queue.take_batch(settings.max_batch, MAX_ROWS);
         let late = queue.take_late(Instant::now(), settings.acquire_timeout);
         meter::queued(queue.len());
@@ -100,7 +101,7 @@ impl Lane {
 
     /// Gives an error to all callers that wait. None of their calls was begun.
     fn refuse(&self, error: &Error) {
-        let refused = self.queue().take_all();
+        let refused = lock(&self.queue).take_all();
         for waiting in refused {
             waiting.reply.send(Err(error.clone()));
         }
@@ -181,11 +182,6 @@ impl Lane {
             }
         }
         None
-    }
-
-    fn queue(&self) -> MutexGuard<'_, Queue> {
-        // No code that runs under the lock leaves the queue half changed.
-        self.queue.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 

@@ -1,12 +1,13 @@
 #![expect(clippy::disallowed_methods, reason = "this is what answers without the database, and says so")]
 
-use std::sync::{Mutex, PoisonError};
+use std::sync::Mutex;
 use std::time::{Instant, SystemTime, UNIX_EPOCH};
 
 use super::buckets::LocalBuckets;
 use crate::algebra::{Ask, Timestamp};
 use crate::decision::{Decision, Denied, Grant, Source};
 use crate::error::{Error, chain};
+use crate::lock::lock;
 use crate::meter::{self, By};
 use crate::plan::{CheckedCall, Plan};
 use crate::receipt::Receipt;
@@ -118,7 +119,7 @@ impl Fallback {
     /// Decides as the database would: with the same plan, over rows in memory.
     fn decide_locally(&self, call: CheckedCall) -> Option<Decision> {
         let (plan, now) = (Plan::of(vec![call]), self.now());
-        let mut buckets = self.buckets.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut buckets = lock(&self.buckets);
         let outcome = plan.decide(&buckets.states(plan.rows()), &vec![None; plan.names().len()], now);
         if !buckets.write(plan.rows(), &outcome.changes, now) {
             return None;

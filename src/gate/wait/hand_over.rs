@@ -4,10 +4,11 @@
 )]
 
 use std::collections::HashMap;
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::Mutex;
 use std::time::{Duration, Instant};
 
 use crate::gate::raised::hash;
+use crate::lock::lock;
 use crate::plan::Row;
 
 /// Decides who gets the released tokens of a concurrency limit. The next caller of the same process hears of a release
@@ -31,7 +32,7 @@ struct HandOver {
 impl HandOvers {
     /// Counts a release.
     pub(super) fn count(&self, row: &Row) {
-        let (mut cells, now) = (self.cells(), Instant::now());
+        let (mut cells, now) = (lock(&self.cells), Instant::now());
         let cell = cells.entry(hash(row) % CELLS).or_insert(HandOver { releases: 0, last: now, left_until: now });
         cell.releases = cell.releases.wrapping_add(1);
         cell.left_until = if cell.releases.is_multiple_of(TURNS) { now + pause(now - cell.last) } else { now };
@@ -40,12 +41,8 @@ impl HandOvers {
 
     /// Until when the row is left to other processes, if it is.
     pub(super) fn left_until(&self, row: &Row) -> Option<Instant> {
-        let left_until = self.cells().get(&(hash(row) % CELLS))?.left_until;
+        let left_until = lock(&self.cells).get(&(hash(row) % CELLS))?.left_until;
         Some(left_until).filter(|until| *until > Instant::now())
-    }
-
-    fn cells(&self) -> MutexGuard<'_, HashMap<usize, HandOver>> {
-        self.cells.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 

@@ -9,12 +9,13 @@ mod waiter;
 
 use std::collections::{BTreeSet, HashMap};
 use std::iter;
+use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
 
 use super::raised::RaisedRows;
 use crate::algebra::{Ask, Flow};
+use crate::lock::lock;
 use crate::plan::{Item, Row};
 use hand_over::HandOvers;
 use line::Line;
@@ -75,13 +76,13 @@ impl Waiters {
                 self.hand_overs.count(&row);
             }
             let left_until = self.hand_overs.left_until(&row).filter(|_| is_released);
-            self.lock().raise(&row, left_until.unwrap_or_else(Instant::now));
+            lock(&self.lines).raise(&row, left_until.unwrap_or_else(Instant::now));
         }
     }
 
     /// Ends all waits.
     pub(super) fn close(&self) {
-        let mut lines = self.lock();
+        let mut lines = lock(&self.lines);
         lines.is_closed = true;
         lines.by_row.values().for_each(Line::call_all);
     }
@@ -90,11 +91,6 @@ impl Waiters {
     fn left_until(&self, item: &Item<Ask>) -> Option<Instant> {
         let is_leased = item.target.terms.flow == Flow::Leased;
         is_leased.then(|| self.hand_overs.left_until(&item.target.rows.first)).flatten()
-    }
-
-    fn lock(&self) -> MutexGuard<'_, Lines> {
-        // No code that runs under the lock leaves the lines half changed.
-        self.lines.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 

@@ -17,6 +17,7 @@ use super::line::{Line, Sleep, look};
 use super::{Lines, Waiters};
 use crate::algebra::{Ask, Flow};
 use crate::decision::{Decision, Denied, Grant};
+use crate::lock::lock;
 use crate::plan::{CheckedCall, Item, Row};
 use crate::reason::Reason;
 use crate::standing::Each;
@@ -90,7 +91,7 @@ impl Waiter<'_> {
     /// Takes a place in a line of each alternative, if each has a line. If an alternative has no line, and its row is
     /// not left to others, the caller asks at once.
     pub(crate) fn join(&mut self, call: &CheckedCall) -> bool {
-        let mut lines = self.waiters.lock();
+        let mut lines = lock(&self.waiters.lines);
         let has_line = |item: &&Item<Ask>| {
             lines.by_row.contains_key(&item.target.rows.first) || self.waiters.left_until(item).is_some()
         };
@@ -166,7 +167,7 @@ impl Waiter<'_> {
     }
 
     fn look(&mut self) -> Look {
-        let mut lines = self.waiters.lock();
+        let mut lines = lock(&self.waiters.lines);
         if self.places.is_empty() {
             return Look::Turn(Turn::Ask { is_early: false });
         }
@@ -199,7 +200,7 @@ impl Waiter<'_> {
     /// Goes back to its places after a refusal, and to the lines that refused it: for each alternative, the line of the
     /// limit with the longest wait.
     pub(crate) fn refused(&mut self, call: &CheckedCall, denied: &Denied) {
-        let mut lines = self.waiters.lock();
+        let mut lines = lock(&self.waiters.lines);
         let mut places: Vec<(Place, &Denied)> = Vec::new();
         for denied in iter::once(denied).chain(denied.beside.iter()) {
             let is_it = |item: &&Item<Ask>| item.is_of(&denied.limit) && *item.target.key() == denied.key;
@@ -231,7 +232,7 @@ impl Waiter<'_> {
 
     /// Goes back to its places, because it has asked early and got no answer.
     pub(crate) fn unanswered(&mut self) {
-        let mut lines = self.waiters.lock();
+        let mut lines = lock(&self.waiters.lines);
         for place in &self.places {
             let line = lines.by_row.get_mut(place.row()).expect("who has a place is in a line");
             if !line.enter(self.number, &self.woken) {
@@ -242,7 +243,7 @@ impl Waiter<'_> {
 
     /// Lets it ask whether its tokens are there, in lines where it is the first.
     pub(crate) fn ask_anew(&self) {
-        let mut lines = self.waiters.lock();
+        let mut lines = lock(&self.waiters.lines);
         for place in &self.places {
             let line = lines.by_row.get_mut(place.row()).expect("who has a place is in a line");
             if line.is_first(self.number) {
@@ -260,7 +261,7 @@ impl Waiter<'_> {
     pub(crate) fn leave(&mut self) {
         let places = mem::take(&mut self.places);
         if !places.is_empty() {
-            let mut lines = self.waiters.lock();
+            let mut lines = lock(&self.waiters.lines);
             for place in &places {
                 self.exit(&mut lines, place);
             }
@@ -269,7 +270,7 @@ impl Waiter<'_> {
 
     /// Whether it is the first in some line.
     pub(crate) fn is_first(&self) -> bool {
-        let lines = self.waiters.lock();
+        let lines = lock(&self.waiters.lines);
         let is_first = |line: &Line| line.is_first(self.number);
         self.places.iter().any(|place| lines.by_row.get(place.row()).is_some_and(is_first))
     }

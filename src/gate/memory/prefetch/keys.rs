@@ -4,13 +4,14 @@ use std::collections::HashMap;
 use std::collections::hash_map::{Entry, RandomState};
 use std::hash::{BuildHasher, BuildHasherDefault, Hasher};
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
+use std::sync::{RwLock, RwLockReadGuard, RwLockWriteGuard};
 use std::time::{Duration, Instant};
 
 use super::demand::Demand;
 use super::slice::Slice;
 use crate::key::Key;
 use crate::limit::Limit;
+use crate::lock::{read, write};
 use crate::request::Request;
 use crate::tokens::Tokens;
 
@@ -52,7 +53,7 @@ impl Keys {
 
     /// The shard of a hash, locked for reading.
     pub(super) fn read(&self, hash: u64) -> RwLockReadGuard<'_, Cell> {
-        self.shard(hash).read().unwrap_or_else(PoisonError::into_inner)
+        read(self.shard(hash))
     }
 
     pub(super) fn write(&self, hash: u64) -> RwLockWriteGuard<'_, Cell> {
@@ -132,11 +133,6 @@ impl Hasher for Hashed {
     fn write_u64(&mut self, hash: u64) {
         self.0 = hash;
     }
-}
-
-fn write(shard: &RwLock<Cell>) -> RwLockWriteGuard<'_, Cell> {
-    // No code that runs under the lock leaves a shard half changed.
-    shard.write().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// With so many shards, batches and calls of different keys seldom meet.
