@@ -46,20 +46,17 @@ impl GateBuilder {
             acquire_timeout: Duration::from_secs(5),
             jitter: Duration::ZERO,
             backend: Backend::PLAIN,
-            clock: Clock::Database,
+            clock: Clock::default(),
         };
-        let (staleness, remembered_keys, counted_keys) = (None, 10_000, 0);
-        let on_failure = OnFailure::Closed;
-        let ages = Ages::default();
         Self {
             pool,
             lanes: None,
             settings,
-            staleness,
-            remembered_keys,
-            ages,
-            on_failure,
-            counted_keys,
+            staleness: None,
+            remembered_keys: 10_000,
+            ages: Ages::default(),
+            on_failure: OnFailure::Closed,
+            counted_keys: 0,
             overrides: None,
         }
     }
@@ -255,7 +252,7 @@ impl GateBuilder {
 
     /// Takes this clock instead of the database's: for tests and replays. The gate asks it for each statement.
     pub fn clock(mut self, clock: impl Fn() -> DateTime<Utc> + Send + Sync + 'static) -> Self {
-        self.settings.clock = Clock::Injected(Arc::new(clock));
+        self.settings.clock = Clock(Some(Arc::new(clock)));
         self
     }
 
@@ -271,8 +268,8 @@ impl GateBuilder {
         };
         let (parts, closed) = (self.settings.backend.parts, watch::Sender::new(false));
         let memories = Memories {
-            refusals: self.staleness.map(|staleness| Refusals::new(staleness, self.remembered_keys)),
-            prefetch: self.ages.shortest().map(|_| Arc::new(Prefetch::new(self.ages, parts, closed.clone()))),
+            refusals: self.staleness.map(|age| Refusals::new(age, self.remembered_keys, self.settings.clock.clone())),
+            prefetch: Arc::new(Prefetch::new(self.ages, parts, closed.clone())),
         };
         let shared = Shared {
             outage: Arc::new(Outage::new(self.pool.clone(), self.settings.statement_timeout)),

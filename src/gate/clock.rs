@@ -5,28 +5,19 @@ use chrono::{DateTime, Utc};
 
 use crate::algebra::Timestamp;
 
-/// The clock by which a gate decides.
-#[derive(Clone)]
-pub(super) enum Clock {
-    Database,
-    Injected(Arc<dyn Fn() -> DateTime<Utc> + Send + Sync>),
-}
+/// The clock by which a gate decides, if it is not the database's.
+#[derive(Clone, Default)]
+pub(super) struct Clock(pub(super) Option<Arc<dyn Fn() -> DateTime<Utc> + Send + Sync>>);
 
 impl Clock {
     /// The instant to take for now; `None` for the database's clock.
     pub(super) fn at(&self) -> Option<Timestamp> {
-        match self {
-            Self::Database => None,
-            Self::Injected(clock) => Some(clock().into()),
-        }
+        self.0.as_ref().map(|clock| clock().into())
     }
 }
 
 impl fmt::Debug for Clock {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Self::Database => "Database",
-            Self::Injected(_) => "Injected",
-        })
+        f.write_str(if self.0.is_some() { "Injected" } else { "Database" })
     }
 }

@@ -81,7 +81,7 @@ impl Connection {
                 Ok(Ok(inner)) => {
                     // This is a new connection. It may replace one that the pool found broken, or be the pool's first.
                     if inner.cached_statements_size() == 0 {
-                        shared.memories.broke();
+                        shared.memories.prefetch.broke();
                     }
                     return Ok(Self { inner, sound: true });
                 }

@@ -22,7 +22,7 @@ mod wait;
 mod worker;
 
 use std::fmt;
-use std::sync::{Arc, Weak};
+use std::sync::Arc;
 
 use sqlx::PgPool;
 use tokio::time::Instant;
@@ -129,10 +129,10 @@ impl Gate {
     fn with(shared: Shared, width: Width) -> Self {
         let shared = Arc::new(shared);
         let lanes = Arc::new(Lanes::new(&shared, width));
-        if let Some(prefetch) = &shared.memories.prefetch {
-            let lanes: Weak<Lanes> = Arc::downgrade(&lanes);
-            prefetch.send_over(lanes);
-        }
+        let outlet = Arc::downgrade(&lanes);
+        // If too many calls wait, the call fails, and its tokens are forfeited.
+        let send = move |call| drop(outlet.upgrade().map(|lanes| lanes.submit(call)));
+        shared.memories.prefetch.send_over(Arc::new(send));
         Self { inner: Arc::new(Inner { shared, lanes, reaping: Reaping::default(), built: Instant::now() }) }
     }
 }

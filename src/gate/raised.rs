@@ -11,19 +11,20 @@ use crate::plan::Row;
 /// another counts as raised with it.
 pub(super) struct RaisedRows(Box<[Option<Instant>]>);
 
-impl RaisedRows {
-    pub(super) fn new(cells: usize) -> Self {
-        Self(vec![None; cells].into())
+impl Default for RaisedRows {
+    fn default() -> Self {
+        Self(vec![None; CELLS].into())
     }
+}
 
+impl RaisedRows {
     pub(super) fn note(&mut self, row: &Row) {
-        let cell = hash(row) % self.0.len();
-        self.0[cell] = Some(Instant::now());
+        self.0[hash(row) % CELLS] = Some(Instant::now());
     }
 
     /// Whether a row may have been raised at an instant or later.
     pub(super) fn is_since(&self, row: &Row, instant: Instant) -> bool {
-        self.0[hash(row) % self.0.len()].is_some_and(|at| at >= instant)
+        self.0[hash(row) % CELLS].is_some_and(|at| at >= instant)
     }
 }
 
@@ -35,3 +36,7 @@ pub(super) fn hash(row: &Row) -> usize {
     let hash = hasher.finish() as usize;
     hash
 }
+
+/// With so many cells, and few answers under way at once, hardly any shares a cell with another key's row that is
+/// raised meanwhile.
+const CELLS: usize = 4096;

@@ -170,7 +170,7 @@ async fn work(blocked: Arc<Blocked>, worker: Worker<impl FnMut()>) {
         let still = match Connection::acquire(shared, limit.as_str()).await {
             Ok(connection) => Batch::new(calls).run_locked(shared, connection, patience).await,
             Err(error) => {
-                shared.memories.broke();
+                shared.memories.prefetch.broke();
                 for call in calls {
                     call.reply.send(Err(error.clone()));
                 }

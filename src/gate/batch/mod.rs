@@ -97,7 +97,7 @@ impl Batch {
         self.begin(&mut connection);
         let span = tracing::debug_span!("tollgate_batch", calls, rows = self.plan.rows().len());
         let decided = self.decide(shared, divide, &mut connection).instrument(span).await;
-        shared.memories.saw(started.elapsed());
+        shared.memories.prefetch.saw(started.elapsed());
         meter::batch(callers, started.elapsed());
         let blocked = std::mem::take(&mut self.blocked);
         (self.leave(shared, connection, decided), blocked)
@@ -132,7 +132,7 @@ impl Batch {
         if let Err(error) = decided {
             self.answer_rest(shared, &error);
             if !error.leaves_connection() {
-                shared.memories.broke();
+                shared.memories.prefetch.broke();
                 if error.is_timeout() {
                     shared.outage.suspect(&error);
                 }
@@ -339,7 +339,7 @@ impl Batch {
             let change = changes.iter().find(|change| change.row == place);
             change.map(|change| &change.state).or(found.states[place].as_ref())
         };
-        shared.memories.learn(&self.plan, call, &answer, state, reading, &shared.settings.clock);
+        shared.memories.learn(&self.plan, call, &answer, state, reading);
         self.answer(shared, call, answer);
     }
 

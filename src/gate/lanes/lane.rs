@@ -96,7 +96,7 @@ impl Lane {
         for call in late {
             call.reply.refuse();
         }
-        Batch::new(self.shared.memories.accompany(batch))
+        Batch::new(self.shared.memories.prefetch.accompany(batch))
     }
 
     /// Gives an error to all callers that wait. None of their calls was begun.
@@ -120,7 +120,7 @@ impl Lane {
             // This error is the answer to all callers that wait, so that none of them waits as long again for the same
             // error.
             Err(error) => {
-                self.shared.memories.broke();
+                self.shared.memories.prefetch.broke();
                 self.refuse(&error);
                 return None;
             }

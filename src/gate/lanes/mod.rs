@@ -6,7 +6,6 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 
 use super::batch::Blocked;
-use super::memory::Outlet;
 use super::raised::hash;
 use super::reply::QueuedCall;
 use super::shared::Shared;
@@ -80,13 +79,6 @@ impl Lanes {
             self.heat.iter().for_each(|cell| cell.store(cell.load(Ordering::Relaxed) / 2, Ordering::Relaxed));
         }
         heat
-    }
-}
-
-impl Outlet for Lanes {
-    fn send(&self, call: QueuedCall) {
-        // If too many calls wait, the call fails, and its tokens are forfeited.
-        let _ = self.submit(call);
     }
 }
 

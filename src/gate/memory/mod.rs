@@ -3,17 +3,12 @@ mod refusals;
 mod touch;
 
 use std::sync::Arc;
-use std::time::Duration;
 
-use super::clock::Clock;
-use super::reply::QueuedCall;
 use crate::algebra::State;
 use crate::decision::Denied;
 use crate::error::Error;
 use crate::plan::{Answer, Change, CheckedCall, Plan, Row};
-use crate::request::Request;
-use crate::tokens::Tokens;
-pub(super) use prefetch::{Ages, Outlet, Prefetch};
+pub(super) use prefetch::{Ages, Prefetch};
 pub(super) use refusals::{Reading, Refusals};
 use touch::Touch;
 
@@ -22,35 +17,15 @@ use touch::Touch;
 /// A batch reports its reads and writes to both, so that neither remembers a row that was raised.
 pub(super) struct Memories {
     pub(super) refusals: Option<Refusals>,
-    pub(super) prefetch: Option<Arc<Prefetch>>,
+    pub(super) prefetch: Arc<Prefetch>,
 }
 
 impl Memories {
     /// The refusal of a call by remembered rows. If tokens lie in memory for one of its keys, the call goes to the
     /// database: its batch gives them back first, and they may be all that the call lacks.
-    pub(super) fn refuse(&self, call: &CheckedCall, clock: &Clock) -> Option<Denied> {
-        let denied = self.refusals.as_ref()?.refuse(call, clock)?;
-        let holds = self.prefetch.as_ref().is_some_and(|prefetch| prefetch.holds(call));
-        (!holds).then_some(denied)
-    }
-
-    /// The tokens that lie in memory for a request's key.
-    pub(super) fn held(&self, request: &Request) -> Tokens {
-        let held = self.prefetch.as_ref().zip(request.asked().ok());
-        held.map_or(Tokens::ZERO, |(prefetch, (limit, key, _))| prefetch.held(limit, key))
-    }
-
-    /// Takes all slices out of memory. Returns the calls that give them back.
-    pub(super) fn give_back_all(&self) -> Vec<QueuedCall> {
-        self.prefetch.as_ref().map(|prefetch| prefetch.give_back_all()).unwrap_or_default()
-    }
-
-    /// A batch of these calls, with the calls that give slices of their keys back and take new ones.
-    pub(super) fn accompany(&self, calls: Vec<QueuedCall>) -> Vec<QueuedCall> {
-        match &self.prefetch {
-            Some(prefetch) => prefetch.accompany(calls),
-            None => calls,
-        }
+    pub(super) fn refuse(&self, call: &CheckedCall) -> Option<Denied> {
+        let denied = self.refusals.as_ref()?.refuse(call)?;
+        (!self.prefetch.holds(call)).then_some(denied)
     }
 
     /// Updates the memory of rows that a batch has written.
@@ -69,11 +44,10 @@ impl Memories {
         answer: &Result<Answer, Error>,
         state: impl Fn(&Row) -> Option<&'s State>,
         reading: Reading,
-        clock: &Clock,
     ) {
         match (&self.refusals, answer) {
             (Some(refusals), Ok(Answer::Denied(denied))) => {
-                refusals.remember(plan.call(call), denied, state, reading, clock);
+                refusals.remember(plan.call(call), denied, state, reading);
             }
             (_, Ok(_)) if plan.call(call).raises_balance() => self.forget(plan, call),
             _ => {}
@@ -82,9 +56,9 @@ impl Memories {
 
     /// Forgets a call's rows, because they were raised, or written in an unknown way.
     pub(super) fn forget(&self, plan: &Plan, call: usize) {
-        if let Some(prefetch) = &self.prefetch {
+        if self.prefetch.is_on {
             let replenished = Touch::of(plan.call(call)).filter(|touch| touch.replenishes);
-            replenished.for_each(|touch| prefetch.forget(touch.limit, touch.key));
+            replenished.for_each(|touch| self.prefetch.forget(touch.limit, touch.key));
         }
         plan.places_of(call).for_each(|place| self.forget_refusals(&plan.rows()[place]));
     }
@@ -93,20 +67,6 @@ impl Memories {
     pub(super) fn forget_refusals(&self, row: &Row) {
         if let Some(refusals) = &self.refusals {
             refusals.forget(row);
-        }
-    }
-
-    /// Notes how long a batch took.
-    pub(super) fn saw(&self, took: Duration) {
-        if let Some(prefetch) = &self.prefetch {
-            prefetch.saw(took);
-        }
-    }
-
-    /// Notes that a connection broke, or cannot be made.
-    pub(super) fn broke(&self) {
-        if let Some(prefetch) = &self.prefetch {
-            prefetch.broke();
         }
     }
 }

@@ -4,13 +4,14 @@
 )]
 
 use std::collections::HashMap;
-use std::sync::{PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
+use std::sync::RwLock;
 use std::time::{Duration, Instant};
 
 use crate::algebra::{Ask, Pool, State, Timestamp, Verdict};
 use crate::decision::{Denied, DeniedBy, Source};
 use crate::gate::clock::Clock;
 use crate::gate::raised::RaisedRows;
+use crate::lock::{read, write};
 use crate::plan::{CheckedCall, Item, Row};
 use crate::standing::Standing;
 
@@ -26,9 +27,11 @@ use crate::standing::Standing;
 pub(crate) struct Refusals {
     staleness: Duration,
     bound: usize,
+    clock: Clock,
     rows: RwLock<Rows>,
 }
 
+#[derive(Default)]
 struct Rows {
     short: HashMap<Row, Short>,
     /// When rows were raised. An earlier reading of such a row no longer counts.
@@ -68,25 +71,23 @@ impl Reading {
 }
 
 impl Refusals {
-    pub(crate) fn new(staleness: Duration, bound: usize) -> Self {
-        let rows = Rows { short: HashMap::new(), raised: RaisedRows::new(CELLS), swept: None };
-        Self { staleness, bound, rows: RwLock::new(rows) }
+    pub(crate) fn new(staleness: Duration, bound: usize, clock: Clock) -> Self {
+        Self { staleness, bound, clock, rows: RwLock::default() }
     }
 
     /// The refusal of a call, if in each of its alternatives a row is remembered as too low for it.
-    pub(crate) fn refuse(&self, call: &CheckedCall, clock: &Clock) -> Option<Denied> {
+    pub(crate) fn refuse(&self, call: &CheckedCall) -> Option<Denied> {
         let mut alternatives = refusable(call).peekable();
         alternatives.peek()?;
-        let (now, rows) = (Instant::now(), self.read());
+        let (now, rows) = (Instant::now(), read(&self.rows));
         if rows.short.is_empty() {
             return None;
         }
-        let mut least = self.refuse_alternative(alternatives.next()?, &rows, now, clock)?;
+        let mut soonest = None;
         for items in alternatives {
-            let denied = self.refuse_alternative(items, &rows, now, clock)?;
-            least = Denied::soonest(Some(least), denied);
+            soonest = Some(Denied::soonest(soonest, self.refuse_alternative(items, &rows, now)?));
         }
-        Some(least)
+        soonest
     }
 
     fn refuse_alternative<'i>(
@@ -94,7 +95,6 @@ impl Refusals {
         items: impl Iterator<Item = &'i Item<Ask>>,
         rows: &Rows,
         now: Instant,
-        clock: &Clock,
     ) -> Option<Denied> {
         let (mut refusals, mut standings) = (Vec::new(), Vec::new());
         let (mut observed_at, mut decided_at) = (Timestamp::MIN, Timestamp::MIN);
@@ -103,8 +103,8 @@ impl Refusals {
             if reading.age(now) > self.staleness {
                 continue;
             }
-            let earliest = reading.earliest(now, clock);
-            let Some((at, refusal, standing)) = refusal(item, state, earliest, reading.latest(now, clock)) else {
+            let earliest = reading.earliest(now, &self.clock);
+            let Some((at, refusal, standing)) = refusal(item, state, earliest, reading.latest(now, &self.clock)) else {
                 continue;
             };
             (observed_at, decided_at) = (observed_at.max(earliest), decided_at.max(at));
@@ -121,7 +121,6 @@ impl Refusals {
         denied: &Denied,
         state: impl Fn(&Row) -> Option<&'s State>,
         reading: Reading,
-        clock: &Clock,
     ) {
         if denied.others.len() >= MANY {
             return;
@@ -132,18 +131,18 @@ impl Refusals {
         let retry_at = denied.retry_at.map_or(Timestamp::MAX, Timestamp::from);
         for row in rows.filter(|row| has_alternatives || names(denied, row)) {
             if let Some(state) = state(row) {
-                self.note(row, state.clone(), reading, retry_at, clock);
+                self.note(row, state.clone(), reading, retry_at);
             }
         }
     }
 
     /// Remembers a row that refused a caller until `retry_at`.
-    fn note(&self, row: &Row, state: State, reading: Reading, retry_at: Timestamp, clock: &Clock) {
-        let mut rows = self.write();
+    fn note(&self, row: &Row, state: State, reading: Reading, retry_at: Timestamp) {
+        let mut rows = write(&self.rows);
         let is_raised = rows.raised.is_since(row, reading.asked);
         let fits = match rows.short.get(row) {
             Some(Short { reading: last, .. }) => last.asked <= reading.asked,
-            None => rows.has_room(self.bound, self.staleness, clock),
+            None => self.has_room(&mut rows),
         };
         if !is_raised && fits {
             rows.short.insert(row.clone(), Short { state, reading, retry_at });
@@ -152,10 +151,10 @@ impl Refusals {
 
     /// Updates remembered rows that this gate has written.
     pub(crate) fn follow<'r>(&self, written: impl IntoIterator<Item = (&'r Row, State)>, reading: Reading) {
-        if self.read().short.is_empty() {
+        if read(&self.rows).short.is_empty() {
             return;
         }
-        let mut rows = self.write();
+        let mut rows = write(&self.rows);
         for (row, written) in written {
             if let Some(Short { state, reading: last, .. }) = rows.short.get_mut(row)
                 && last.asked <= reading.asked
@@ -167,40 +166,30 @@ impl Refusals {
 
     /// Forgets a row that was raised, or written in an unknown way, and every reading of it that is still under way.
     pub(crate) fn forget(&self, row: &Row) {
-        let mut rows = self.write();
+        let mut rows = write(&self.rows);
         rows.short.remove(row);
         rows.raised.note(row);
     }
 
-    fn read(&self) -> RwLockReadGuard<'_, Rows> {
-        self.rows.read().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    fn write(&self) -> RwLockWriteGuard<'_, Rows> {
-        self.rows.write().unwrap_or_else(PoisonError::into_inner)
-    }
-}
-
-impl Rows {
     /// Whether one more entry fits, after useless entries are dropped.
-    fn has_room(&mut self, bound: usize, staleness: Duration, clock: &Clock) -> bool {
-        if self.short.len() >= bound {
-            self.sweep(staleness, clock);
+    fn has_room(&self, rows: &mut Rows) -> bool {
+        if rows.short.len() >= self.bound {
+            self.sweep(rows);
         }
-        self.short.len() < bound
+        rows.short.len() < self.bound
     }
 
     /// Drops entries that are too old, and those whose instant has come. It does not run every time, because it looks
     /// at every entry.
-    fn sweep(&mut self, staleness: Duration, clock: &Clock) {
+    fn sweep(&self, rows: &mut Rows) {
         let now = Instant::now();
-        let pause = PAUSE_PER_ENTRY.saturating_mul(u32::try_from(self.short.len()).unwrap_or(u32::MAX));
-        if self.swept.is_some_and(|last| now.saturating_duration_since(last) < pause) {
+        let pause = PAUSE_PER_ENTRY.saturating_mul(u32::try_from(rows.short.len()).unwrap_or(u32::MAX));
+        if rows.swept.is_some_and(|last| now.saturating_duration_since(last) < pause) {
             return;
         }
-        self.swept = Some(now);
-        self.short.retain(|_, Short { reading, retry_at, .. }| {
-            reading.age(now) <= staleness && *retry_at > reading.latest(now, clock)
+        rows.swept = Some(now);
+        rows.short.retain(|_, Short { reading, retry_at, .. }| {
+            reading.age(now) <= self.staleness && *retry_at > reading.latest(now, &self.clock)
         });
     }
 }
@@ -247,10 +236,6 @@ fn names(denied: &Denied, row: &Row) -> bool {
 /// A refusal by so many limits is not worth remembering.
 const MANY: usize = 64;
 
-/// With so many cells, and few readings under way at once, hardly any reading shares a cell with another key's row that
-/// is raised meanwhile.
-const CELLS: usize = 1024;
-
 /// The pause between two sweeps, per entry. Sweeps take a hundredth of it, however many entries there are.
 const PAUSE_PER_ENTRY: Duration = Duration::from_micros(1);
 
@@ -286,29 +271,29 @@ mod tests {
     }
 
     fn note(refusals: &Refusals, state: State, reading: Reading) {
-        refusals.note(&row(), state, reading, Timestamp::MAX, &Clock::Database);
+        refusals.note(&row(), state, reading, Timestamp::MAX);
     }
 
     fn refuses(refusals: &Refusals) -> bool {
-        refusals.refuse(&call(), &Clock::Database).is_some()
+        refusals.refuse(&call()).is_some()
     }
 
     #[test]
     fn it_refuses_only_what_is_refused_at_the_latest_instant_that_it_may_be() {
-        let refusals = Refusals::new(HOUR, 10);
+        let refusals = Refusals::new(HOUR, 10, Clock::default());
         // The token is there a second after the clock was read, perhaps just after the question.
         note(&refusals, holds(0), reading(2 * SECOND, Duration::ZERO));
         assert!(!refuses(&refusals));
-        let refusals = Refusals::new(HOUR, 10);
+        let refusals = Refusals::new(HOUR, 10, Clock::default());
         note(&refusals, holds(-10), reading(2 * SECOND, SECOND));
-        let denied = refusals.refuse(&call(), &Clock::Database).unwrap();
+        let denied = refusals.refuse(&call()).unwrap();
         // The answer is dated by the earliest instant: eleven seconds in all, of which one has certainly passed.
         assert!((1..=10).contains(&denied.retry_after().unwrap().as_secs()), "{denied:?}");
     }
 
     #[test]
     fn an_older_reading_never_replaces_a_newer_one() {
-        let refusals = Refusals::new(HOUR, 10);
+        let refusals = Refusals::new(HOUR, 10, Clock::default());
         let (older, newer) = (reading(2 * SECOND, SECOND), reading(SECOND, Duration::ZERO));
         note(&refusals, holds(10), newer);
         note(&refusals, holds(-100), older);
@@ -321,7 +306,7 @@ mod tests {
 
     #[test]
     fn what_was_read_before_a_row_was_raised_is_not_remembered() {
-        let refusals = Refusals::new(HOUR, 10);
+        let refusals = Refusals::new(HOUR, 10, Clock::default());
         refusals.forget(&row());
         note(&refusals, holds(-100), reading(SECOND, Duration::ZERO));
         assert!(!refuses(&refusals));

@@ -32,8 +32,8 @@ use crate::text::Text;
 impl Gate {
     /// Decides by overrides, else from memory, else by the database, else by the failure policy.
     async fn decide(&self, call: CheckedCall) -> Result<Decision, Error> {
-        let Shared { memories, fallback, settings, tally, .. } = &*self.inner.shared;
-        let remembered = memories.refuse(&call, &settings.clock);
+        let Shared { memories, fallback, tally, .. } = &*self.inner.shared;
+        let remembered = memories.refuse(&call);
         let decision = if let Some(answer) = self.overruled(&call) {
             Ok(answer.grant())
         } else if let Some(denied) = remembered {

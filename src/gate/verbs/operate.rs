@@ -1,4 +1,3 @@
-use crate::gate::memory::Outlet;
 use crate::gate::{Gate, Inner, Refused};
 use crate::request::Request;
 use crate::tokens::Tokens;
@@ -9,7 +8,8 @@ impl Gate {
     /// [`GateBuilder::prefetch`](crate::GateBuilder::prefetch). Zero for a request that is wrong.
     #[must_use]
     pub fn prefetched(&self, request: &Request) -> Tokens {
-        self.inner.shared.memories.held(request)
+        let held = |(limit, key, _): (&_, &_, _)| self.inner.shared.memories.prefetch.held(limit, key);
+        request.asked().map_or(Tokens::ZERO, held)
     }
 
     /// The keys that this gate has refused most since it was built, in falling order, for operators to look at or for
@@ -37,7 +37,7 @@ impl Gate {
         shared.waiters.close();
         // A slice that is still being charged is given back in the second round.
         for _ in 0..2 {
-            shared.memories.give_back_all().into_iter().for_each(|call| lanes.send(call));
+            shared.memories.prefetch.give_back_all().into_iter().for_each(|call| drop(lanes.submit(call)));
             shared.closed.closed().await;
         }
     }

@@ -74,7 +74,7 @@ impl Gate {
     /// A grant from tokens that were taken ahead.
     pub(super) fn prepaid(&self, requests: &[Request]) -> Option<Grant> {
         let Shared { memories, overrides, settings, .. } = &*self.inner.shared;
-        let prefetch = memories.prefetch.as_ref()?;
+        let prefetch = Some(&memories.prefetch).filter(|prefetch| prefetch.is_on)?;
         if let Some(overrides) = overrides {
             // Tokens that were taken before an override were charged by other numbers, so they are dropped.
             let asked = requests.iter().flat_map(Request::asked);
@@ -103,7 +103,7 @@ impl Gate {
     /// A grant from tokens that were taken ahead, else the call for the database.
     fn prepaid_or_asked(&self, requests: impl IntoIterator<Item = Request>) -> ControlFlow<Grant, Call> {
         let mut requests = requests.into_iter();
-        if self.inner.shared.memories.prefetch.is_none() {
+        if !self.inner.shared.memories.prefetch.is_on {
             return ControlFlow::Continue(Call::consume(requests));
         }
         match (requests.next(), requests.next()) {

@@ -38,6 +38,7 @@ use waiter::{Place, Waiter};
 /// when this gate has released a lease that it does not leave to other processes.
 ///
 /// A caller that takes alternatives has a place in a line of each, and asks as soon as it is its turn in one of them.
+#[derive(Default)]
 pub(super) struct Waiters {
     lines: Mutex<Lines>,
     hand_overs: HandOvers,
@@ -45,20 +46,13 @@ pub(super) struct Waiters {
     arrived: AtomicU64,
 }
 
+#[derive(Default)]
 struct Lines {
     by_row: HashMap<Row, Line>,
     /// Callers with split costs: their numbers and their lines, by the other rows that share the cost.
     split: HashMap<Row, BTreeSet<(u64, Row)>>,
     raised: RaisedRows,
     is_closed: bool,
-}
-
-impl Default for Waiters {
-    fn default() -> Self {
-        let raised = RaisedRows::new(CELLS);
-        let lines = Lines { by_row: HashMap::new(), split: HashMap::new(), raised, is_closed: false };
-        Self { lines: Mutex::new(lines), hand_overs: HandOvers::default(), arrived: AtomicU64::new(0) }
-    }
 }
 
 impl Waiters {
@@ -113,7 +107,3 @@ impl Lines {
         iter::once(place.row()).chain(&place.others).any(|row| self.raised.is_since(row, since))
     }
 }
-
-/// With so many cells, and few callers being refused at once, hardly any shares a cell with another key's row that is
-/// raised meanwhile.
-const CELLS: usize = 4096;

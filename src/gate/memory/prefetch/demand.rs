@@ -8,7 +8,8 @@ pub(super) struct Demand {
     /// The micro-tokens of calls since the last charge, and the number of these calls.
     asked: i64,
     calls: u32,
-    since: Instant,
+    /// The instant of the last charge, or of the last try.
+    pub(super) since: Instant,
     /// The micro-tokens that calls ask for in a `max_age`, as a mean of the last span and those before it.
     mean: i64,
     /// The size of the last slices. It falls by halves.
@@ -23,11 +24,6 @@ impl Demand {
     pub(super) fn add(&mut self, asked: Tokens, calls: u32) {
         self.asked = self.asked.saturating_add(asked.micros());
         self.calls = self.calls.saturating_add(calls);
-    }
-
-    /// The instant of the last charge, or of the last try.
-    pub(super) fn since(&self) -> Instant {
-        self.since
     }
 
     /// The number of tokens to take, at most `most`, for calls of such a cost that come within `max_age`. Restarts the

@@ -26,7 +26,6 @@ use crate::tokens::Tokens;
 pub(crate) use ages::Ages;
 use asked::Asked;
 use keys::{Cell, Followed, Keys};
-pub(crate) use rounds::Outlet;
 use rounds::Rounds;
 use slice::{Paid, Slice};
 
@@ -40,8 +39,9 @@ use slice::{Paid, Slice};
 ///
 /// A call takes a read lock of one of many shards, and swaps one number. Only batches take a write lock. A settlement
 /// by this gate leaves slices alone: the tokens that it adds are within the bound for settlements.
-#[derive(Debug)]
 pub(crate) struct Prefetch {
+    /// Whether it serves any limit. Else it holds nothing.
+    pub(crate) is_on: bool,
     ages: Ages,
     parts: Parts,
     keys: Keys,
@@ -60,6 +60,7 @@ pub(crate) struct Prefetch {
 impl Prefetch {
     pub(crate) fn new(ages: Ages, parts: Parts, closed: watch::Sender<bool>) -> Self {
         Self {
+            is_on: ages.shortest().is_some(),
             rounds: Rounds::new(ages.shortest()),
             ages,
             parts,
@@ -120,12 +121,15 @@ impl Prefetch {
 
     /// Whether tokens lie in memory for a key that a call asks.
     pub(crate) fn holds(&self, call: &CheckedCall) -> bool {
-        Touch::of(call).any(|touch| self.held(touch.limit, touch.key) > Tokens::ZERO)
+        self.is_on && Touch::of(call).any(|touch| self.held(touch.limit, touch.key) > Tokens::ZERO)
     }
 
     /// A batch of these calls, with the calls that go along: first those that give slices of their keys back, last
     /// those that take new slices. None of them is sent yet.
     pub(crate) fn accompany(self: &Arc<Self>, calls: Vec<QueuedCall>) -> Vec<QueuedCall> {
+        if !self.is_on {
+            return calls;
+        }
         let now = Instant::now();
         let of_callers = calls.iter().filter(|call| call.reply.has_caller()).map(|call| &call.call);
         let (mut before, mut behind) = (Vec::new(), Vec::new());
@@ -135,7 +139,7 @@ impl Prefetch {
             if asked.differs || known.limit != *asked.limit {
                 known.forfeit(asked.limit, now);
             }
-            if known.demand.since() == now {
+            if known.demand.since == now {
                 continue;
             }
             known.demand.add(asked.tokens, asked.calls);

@@ -1,9 +1,7 @@
-#![expect(clippy::disallowed_methods, reason = "the monotonic clock measures the age of a slice")]
-
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 use std::sync::atomic::Ordering;
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
+use std::sync::{Arc, Mutex, OnceLock, Weak};
 use std::time::{Duration, Instant};
 
 use tokio::runtime::Handle;
@@ -12,21 +10,18 @@ use super::Prefetch;
 use super::keys::Followed;
 use crate::gate::reply::QueuedCall;
 use crate::gate::worker::Worker;
+use crate::lock::lock;
 
 /// When to look at which key again. One task gives idle slices back, and forgets keys that no call has asked within the
 /// last two `max_age`.
-#[derive(Debug)]
 pub(super) struct Rounds {
     every: Duration,
     visits: Mutex<Visits>,
-    outlet: OnceLock<(Weak<Prefetch>, Weak<dyn Outlet>)>,
+    outlet: OnceLock<(Weak<Prefetch>, Outlet)>,
 }
 
-/// The outlet for the gate's own calls. The lanes depend on this memory, so it does not depend on them.
-pub(crate) trait Outlet: Send + Sync {
-    /// Sends a call that no caller waits for.
-    fn send(&self, call: QueuedCall);
-}
+/// Sends a call that no caller waits for. The lanes depend on this memory, so it does not depend on them.
+type Outlet = Arc<dyn Fn(QueuedCall) + Send + Sync>;
 
 #[derive(Debug, Default)]
 struct Visits {
@@ -57,7 +52,7 @@ impl Rounds {
     }
 
     fn plan(&self, visit: Visit) {
-        let mut visits = self.lock();
+        let mut visits = lock(&self.visits);
         visits.due.push(Reverse(visit));
         if visits.has_task {
             return;
@@ -70,24 +65,19 @@ impl Rounds {
 
     /// The visits that are due by now. If none is planned, `None`, and the task ends.
     fn due(&self, now: Instant) -> Option<Vec<Visit>> {
-        let (mut visits, mut due) = (self.lock(), Vec::new());
+        let (mut visits, mut due) = (lock(&self.visits), Vec::new());
         while visits.due.peek().is_some_and(|Reverse(next)| next.at <= now) {
             due.extend(visits.due.pop().map(|Reverse(visit)| visit));
         }
         visits.has_task = !(due.is_empty() && visits.due.is_empty());
         visits.has_task.then_some(due)
     }
-
-    fn lock(&self) -> MutexGuard<'_, Visits> {
-        // No code that runs under the lock leaves the visits half changed.
-        self.visits.lock().unwrap_or_else(PoisonError::into_inner)
-    }
 }
 
 impl Prefetch {
     /// Sets the outlet over which it gives tokens back.
-    pub(crate) fn send_over(self: &Arc<Self>, outlet: Weak<dyn Outlet>) {
-        self.rounds.outlet.set((Arc::downgrade(self), outlet)).expect("a gate is built once");
+    pub(crate) fn send_over(self: &Arc<Self>, outlet: Outlet) {
+        assert!(self.rounds.outlet.set((Arc::downgrade(self), outlet)).is_ok(), "a gate is built once");
     }
 
     /// Looks at a key. Returns the call that gives back a slice that lies idle, or will soon be too old.
@@ -95,7 +85,7 @@ impl Prefetch {
         let mut shard = self.keys.write(visit.hash);
         let known = shard.get_mut(&visit.hash)?;
         if visit.slice == 0 {
-            let end = known.demand.since() + 2 * known.max_age;
+            let end = known.demand.since + 2 * known.max_age;
             if known.slice.is_some() || known.is_pending || now < end {
                 self.rounds.plan(Visit { at: end.max(now + known.max_age), ..visit });
             } else {
@@ -115,21 +105,19 @@ impl Prefetch {
 }
 
 /// Gives slices back and forgets keys, until no key is known or the gate is gone.
-async fn keep(prefetch: Weak<Prefetch>, outlet: Weak<dyn Outlet>, every: Duration) {
+async fn keep(prefetch: Weak<Prefetch>, outlet: Outlet, every: Duration) {
     // If the task's runtime ends, the next slice starts another task.
     let here = prefetch.clone();
     let worker = Worker::new(move || {
         if let Some(prefetch) = here.upgrade() {
-            prefetch.rounds.lock().has_task = false;
+            lock(&prefetch.rounds.visits).has_task = false;
         }
     });
     loop {
         tokio::time::sleep(every).await;
         let now = Instant::now();
-        let (Some(prefetch), Some(outlet)) = (prefetch.upgrade(), outlet.upgrade()) else { return worker.done() };
+        let Some(prefetch) = prefetch.upgrade() else { return worker.done() };
         let Some(due) = prefetch.rounds.due(now) else { return worker.done() };
-        for call in due.into_iter().filter_map(|visit| prefetch.visit(visit, now)) {
-            outlet.send(call);
-        }
+        due.into_iter().filter_map(|visit| prefetch.visit(visit, now)).for_each(&*outlet);
     }
 }
