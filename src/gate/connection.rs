@@ -3,7 +3,6 @@
     reason = "the monotonic clock measures the wait for a connection; the database tells the time"
 )]
 
-use std::ops::{Deref, DerefMut};
 use std::pin::pin;
 use std::time::{Duration, Instant};
 
@@ -20,7 +19,7 @@ use crate::store::{database, millis, timed_out};
 /// A connection of the pool that never goes back to the pool in the middle of a statement. If it is dropped while a
 /// statement is under way, even by a panic or by the end of the runtime, it is closed.
 pub(super) struct Connection {
-    inner: PoolConnection<Postgres>,
+    pub(super) inner: PoolConnection<Postgres>,
     sound: bool,
 }
 
@@ -142,20 +141,6 @@ impl Connection {
         // If the future is dropped in the middle of the question, the connection is closed, and its place in the pool
         // is free.
         let _ = timeout(shared.settings.statement_timeout, returned).await;
-    }
-}
-
-impl Deref for Connection {
-    type Target = PgConnection;
-
-    fn deref(&self) -> &PgConnection {
-        &self.inner
-    }
-}
-
-impl DerefMut for Connection {
-    fn deref_mut(&mut self) -> &mut PgConnection {
-        &mut self.inner
     }
 }
 

@@ -1,8 +1,3 @@
-#![expect(
-    clippy::disallowed_methods,
-    reason = "measures how long calls wait on this machine's monotonic clock; no decision depends on it"
-)]
-
 use std::collections::{HashSet, VecDeque};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
@@ -168,7 +163,7 @@ async fn work(blocked: Arc<Blocked>, worker: Worker<impl FnMut()>) {
     while let Some((calls, patience)) = blocked.take() {
         let limit = calls[0].reply.limit().clone();
         let still = match Connection::acquire(shared, limit.as_str()).await {
-            Ok(connection) => Batch::new(calls).run_locked(shared, connection, patience).await,
+            Ok(connection) => Batch::new(shared, connection, calls).run_locked(patience).await,
             Err(error) => {
                 shared.memories.prefetch.broke();
                 for call in calls {

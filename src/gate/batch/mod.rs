@@ -1,6 +1,6 @@
 #![expect(
     clippy::disallowed_methods,
-    reason = "the monotonic clock measures how long a batch takes; the database tells the time"
+    reason = "the monotonic clock measures how long batches take and calls wait; the database tells the time"
 )]
 
 mod blocked;
@@ -40,7 +40,9 @@ use groups::{Groups, Written};
 /// - Updates without a lock before them are as fast, but wait for a row that another transaction holds.
 /// - `pool.try_acquire` saves the pool's ping, but skips the application's own hooks.
 /// - Rows kept in memory between batches are faster for one gate, gain nothing for two, and are wrong after a failover.
-pub(super) struct Batch {
+pub(super) struct Batch<'s> {
+    shared: &'s Shared,
+    connection: Connection,
     plan: Plan,
     callers: Vec<Caller>,
     /// Calls whose rows another transaction locks.
@@ -65,11 +67,12 @@ struct Caller {
     blocked_since: Option<Instant>,
 }
 
-impl Batch {
-    pub(super) fn new(queued: Vec<QueuedCall>) -> Self {
+impl<'s> Batch<'s> {
+    pub(super) fn new(shared: &'s Shared, connection: Connection, queued: Vec<QueuedCall>) -> Self {
         let caller = |QueuedCall { call, reply, blocked_since }| (call, Caller { reply: Some(reply), blocked_since });
         let (calls, callers) = queued.into_iter().map(caller).unzip();
-        Self { plan: Plan::of(calls), callers, blocked: Vec::new(), silent_since: None }
+        let plan = Plan::of(calls);
+        Self { shared, connection, plan, callers, blocked: Vec::new(), silent_since: None }
     }
 
     pub(super) fn is_empty(&self) -> bool {
@@ -78,109 +81,91 @@ impl Batch {
 
     /// The number of callers that wait for the batch. The gate's own calls have no caller.
     pub(super) fn callers(&self) -> usize {
-        self.callers.iter().filter(|caller| caller.is_there()).count()
+        self.callers.iter().filter_map(|caller| caller.reply.as_ref()).filter(|reply| reply.has_caller()).count()
     }
 
-    /// Decides and answers. Returns the calls whose rows another transaction locks. `divide` separates the calls whose
-    /// rows others already wait for; these are not tried.
-    pub(super) async fn run(
-        mut self,
-        shared: &Shared,
-        divide: impl FnOnce(&Plan, Vec<usize>) -> (Vec<usize>, Vec<usize>),
-        mut connection: Connection,
-    ) -> (Left, Vec<QueuedCall>) {
+    /// Decides and answers. Returns the calls whose rows another transaction locks. It does not lock for calls whose
+    /// rows others already wait for.
+    pub(super) async fn run(mut self, waiting: &Blocked) -> (Left, Vec<QueuedCall>) {
         if self.is_empty() {
-            return (Left::Sound(connection), Vec::new());
+            return (Left::Sound(self.connection), Vec::new());
         }
         let (started, calls) = (Instant::now(), self.callers.len());
         let callers = self.callers();
-        self.begin(&mut connection);
+        self.begin();
         let span = tracing::debug_span!("tollgate_batch", calls, rows = self.plan.rows().len());
-        let decided = self.decide(shared, divide, &mut connection).instrument(span).await;
-        shared.memories.prefetch.saw(started.elapsed());
+        let decided = self.decide(waiting).instrument(span).await;
+        self.shared.memories.prefetch.saw(started.elapsed());
         meter::batch(callers, started.elapsed());
         let blocked = std::mem::take(&mut self.blocked);
-        (self.leave(shared, connection, decided), blocked)
+        (self.leave(decided), blocked)
     }
 
     /// Decides and answers under locks, and waits a little for locked rows. Returns the calls whose rows are locked for
     /// longer, and gives the connection back to the pool.
-    pub(super) async fn run_locked(
-        mut self,
-        shared: &Shared,
-        mut connection: Connection,
-        patience: Duration,
-    ) -> Vec<QueuedCall> {
-        self.begin(&mut connection);
-        let (groups, everyone) = (Groups::of(&self.plan), self.everyone());
-        let decided = self.decide_lost(shared, &mut connection, &groups, &everyone, patience).await;
+    pub(super) async fn run_locked(mut self, patience: Duration) -> Vec<QueuedCall> {
+        self.begin();
+        let (shared, groups, everyone) = (self.shared, Groups::of(&self.plan), self.everyone());
+        let decided = self.decide_lost(&groups, &everyone, patience).await;
         let blocked = std::mem::take(&mut self.blocked);
-        if let Left::Sound(connection) = self.leave(shared, connection, decided) {
+        if let Left::Sound(connection) = self.leave(decided) {
             connection.give_back(shared).await;
         }
         blocked
     }
 
     /// From here on the calls count.
-    fn begin(&mut self, connection: &mut Connection) {
+    fn begin(&mut self) {
         self.callers.iter_mut().filter_map(|caller| caller.reply.as_mut()).for_each(Reply::begin);
-        connection.begin();
+        self.connection.begin();
     }
 
     /// Answers the callers that have no answer yet, and returns the state of the connection.
-    fn leave(mut self, shared: &Shared, mut connection: Connection, decided: Result<(), Error>) -> Left {
+    fn leave(mut self, decided: Result<(), Error>) -> Left {
         if let Err(error) = decided {
-            self.answer_rest(shared, &error);
+            self.answer_rest(&error);
             if !error.leaves_connection() {
-                shared.memories.prefetch.broke();
+                self.shared.memories.prefetch.broke();
                 if error.is_timeout() {
-                    shared.outage.suspect(&error);
+                    self.shared.outage.suspect(&error);
                 }
-                let silent = |since| Left::Silent(connection, since, error);
+                let silent = |since| Left::Silent(self.connection, since, error);
                 return self.silent_since.map_or(Left::Gone, silent);
             }
         }
-        shared.outage.heard();
-        connection.finished();
-        Left::Sound(connection)
+        self.shared.outage.heard();
+        self.connection.finished();
+        Left::Sound(self.connection)
     }
 
     /// Answers every caller, or returns the error for those that have no answer yet.
-    async fn decide(
-        &mut self,
-        shared: &Shared,
-        divide: impl FnOnce(&Plan, Vec<usize>) -> (Vec<usize>, Vec<usize>),
-        connection: &mut Connection,
-    ) -> Result<(), Error> {
+    async fn decide(&mut self, waiting: &Blocked) -> Result<(), Error> {
         let asked = Instant::now();
         let mut groups = Groups::of(&self.plan);
         groups.lose_resets(&self.plan);
-        let (found, known) = match self.peek(shared, connection).await {
+        let (found, known) = match self.peek().await {
             // One row that cannot be read is no reason to refuse the callers of other rows.
             Err(error) if error.is_about_data() => {
                 let divided = groups.divide(&self.everyone());
-                return self.decide_apart(shared, connection, &divided, A_MOMENT).await;
+                return self.decide_apart(&divided, A_MOMENT).await;
             }
             Err(error) if error.is_lost_race() => {
-                return self.decide_lost(shared, connection, &groups, &self.everyone(), A_MOMENT).await;
+                return self.decide_lost(&groups, &self.everyone(), A_MOMENT).await;
             }
             found => found?,
         };
         let reading = Reading { now: found.now, asked, answered: Instant::now() };
         let outcome = self.plan.decide(&found.states, &known, found.now);
         groups.lose_errors(&self.plan, &outcome.answers);
-        let broken = self.swap(shared, connection, (&found, &known), &outcome, &mut groups).await;
+        let broken = self.swap(&found, &known, &outcome, &mut groups).await;
         let written = outcome.changes.iter().filter(|change| groups.is_done(change.row));
-        shared.memories.follow(&self.plan, written, reading);
+        self.shared.memories.follow(&self.plan, written, reading);
         let mut lost = Vec::new();
         for (call, answer) in outcome.answers.into_iter().enumerate() {
             match groups.outcome(call) {
-                Written::Done => self.answer_written(shared, call, answer, &outcome.changes, &found, reading),
+                Written::Done => self.answer_written(call, answer, &outcome.changes, &found, reading),
                 Written::Lost => lost.push(call),
-                Written::Failed(error) => {
-                    shared.memories.forget(&self.plan, call);
-                    self.answer(shared, call, Err(error.clone()));
-                }
+                Written::Failed(error) => self.answer_unsure(call, Err(error.clone())),
             }
         }
         if let Some(error) = broken {
@@ -189,18 +174,14 @@ impl Batch {
         if lost.is_empty() {
             return Ok(());
         }
-        let (blocked, lost) = divide(&self.plan, lost);
+        let (blocked, lost) = waiting.divide(&self.plan, lost);
         self.set_aside(&blocked);
-        self.decide_lost(shared, connection, &groups, &lost, A_MOMENT).await
+        self.decide_lost(&groups, &lost, A_MOMENT).await
     }
 
-    async fn peek(
-        &mut self,
-        shared: &Shared,
-        connection: &mut Connection,
-    ) -> Result<(Found, Vec<Option<CallRow>>), Error> {
-        let (rows, patience) = (self.plan.rows(), shared.settings.statement_timeout);
-        let (asked, limit, mut store) = (Instant::now(), rows[0].name(), shared.store(connection));
+    async fn peek(&mut self) -> Result<(Found, Vec<Option<CallRow>>), Error> {
+        let (shared, rows) = (self.shared, self.plan.rows());
+        let (asked, limit, mut store) = (Instant::now(), rows[0].name(), shared.store(&mut self.connection.inner));
         let peek = async {
             let found = store.peek(rows).await?;
             if self.plan.trusts_absence(&found.states) && !shared.has_parts.load(Ordering::Relaxed) {
@@ -210,7 +191,7 @@ impl Batch {
             let known = store.peek_calls(&self.plan).await?;
             Ok((found, known))
         };
-        let found = within(patience, Step::Read, limit, peek).await;
+        let found = within(shared.settings.statement_timeout, Step::Read, limit, peek).await;
         self.silent_since = found.as_ref().is_err_and(Error::is_timeout).then_some(asked);
         found
     }
@@ -219,13 +200,12 @@ impl Batch {
     /// ended the connection, if there was one.
     async fn swap(
         &mut self,
-        shared: &Shared,
-        connection: &mut Connection,
-        (found, known): (&Found, &[Option<CallRow>]),
+        found: &Found,
+        known: &[Option<CallRow>],
         outcome: &Outcome,
         groups: &mut Groups,
     ) -> Option<Error> {
-        let rows = self.plan.rows();
+        let (shared, rows) = (self.shared, self.plan.rows());
         let is_distributed = shared.settings.backend.parts.is_distributed();
         let mut broken = None;
         for swap in groups.swaps(&self.plan, &found.states, outcome, is_distributed) {
@@ -234,7 +214,7 @@ impl Batch {
                 continue;
             }
             let limit = rows[swap.first()].name();
-            let mut store = shared.store(connection);
+            let mut store = shared.store(&mut self.connection.inner);
             let (asked, patience) = (Instant::now(), shared.settings.statement_timeout);
             match within(patience, Step::Save, limit, store.swap(rows, found, known, &swap)).await {
                 Ok(written) => groups.note_written(rows, &swap, &written),
@@ -253,26 +233,15 @@ impl Batch {
     ///
     /// If another transaction locks one of their rows, or one row is faulty, it tries group by group, so that callers
     /// of other rows do not suffer.
-    async fn decide_lost(
-        &mut self,
-        shared: &Shared,
-        connection: &mut Connection,
-        groups: &Groups,
-        calls: &[usize],
-        patience: Duration,
-    ) -> Result<(), Error> {
+    async fn decide_lost(&mut self, groups: &Groups, calls: &[usize], patience: Duration) -> Result<(), Error> {
         if calls.is_empty() {
             return Ok(());
         }
         meter::locked(calls.len());
         let divided = groups.divide(calls);
-        match self.decide_locked(shared, connection, calls, patience).await {
-            Err(Error::Locked { .. }) if divided.len() > 1 => {
-                self.decide_apart(shared, connection, &divided, Duration::ZERO).await
-            }
-            Err(error) if error.is_about_data() && divided.len() > 1 => {
-                self.decide_apart(shared, connection, &divided, patience).await
-            }
+        match self.decide_locked(calls, patience).await {
+            Err(Error::Locked { .. }) if divided.len() > 1 => self.decide_apart(&divided, Duration::ZERO).await,
+            Err(error) if error.is_about_data() && divided.len() > 1 => self.decide_apart(&divided, patience).await,
             Err(Error::Locked { .. }) => {
                 self.set_aside(calls);
                 Ok(())
@@ -283,20 +252,13 @@ impl Batch {
 
     /// Decides groups one after another, each in a transaction that locks. An error of one group does not affect the
     /// others.
-    async fn decide_apart(
-        &mut self,
-        shared: &Shared,
-        connection: &mut Connection,
-        groups: &[Vec<usize>],
-        patience: Duration,
-    ) -> Result<(), Error> {
+    async fn decide_apart(&mut self, groups: &[Vec<usize>], patience: Duration) -> Result<(), Error> {
         for calls in groups {
-            match self.decide_locked(shared, connection, calls, patience).await {
+            match self.decide_locked(calls, patience).await {
                 Err(Error::Locked { .. }) => self.set_aside(calls),
                 Err(error) => {
                     for call in calls {
-                        shared.memories.forget(&self.plan, *call);
-                        self.answer(shared, *call, Err(error.clone()));
+                        self.answer_unsure(*call, Err(error.clone()));
                     }
                     if !error.leaves_connection() {
                         return Err(error.of_calls_behind());
@@ -309,17 +271,11 @@ impl Batch {
     }
 
     /// Decides calls in a transaction that locks, and answers them.
-    async fn decide_locked(
-        &mut self,
-        shared: &Shared,
-        connection: &mut Connection,
-        calls: &[usize],
-        patience: Duration,
-    ) -> Result<(), Error> {
-        let answers = transaction::run(shared, connection, &self.plan.select(calls), patience).await;
-        for (call, answer) in calls.iter().zip(answers?) {
-            shared.memories.forget(&self.plan, *call);
-            self.answer(shared, *call, answer);
+    async fn decide_locked(&mut self, calls: &[usize], patience: Duration) -> Result<(), Error> {
+        let plan = self.plan.select(calls);
+        let answers = self.decide_in_transaction(&plan, patience).await?;
+        for (call, answer) in calls.iter().zip(answers) {
+            self.answer_unsure(*call, answer);
         }
         Ok(())
     }
@@ -327,7 +283,6 @@ impl Batch {
     /// Answers a call whose changes, if any, are written.
     fn answer_written(
         &mut self,
-        shared: &Shared,
         call: usize,
         answer: Result<Answer, Error>,
         changes: &[Change],
@@ -339,8 +294,14 @@ impl Batch {
             let change = changes.iter().find(|change| change.row == place);
             change.map(|change| &change.state).or(found.states[place].as_ref())
         };
-        shared.memories.learn(&self.plan, call, &answer, state, reading);
-        self.answer(shared, call, answer);
+        self.shared.memories.learn(&self.plan, call, &answer, state, reading);
+        self.answer(call, answer);
+    }
+
+    /// Answers a call whose rows may have been written in an unknown way, so memory forgets them.
+    fn answer_unsure(&mut self, call: usize, answer: Result<Answer, Error>) {
+        self.shared.memories.forget(&self.plan, call);
+        self.answer(call, answer);
     }
 
     /// Sets calls aside whose rows another transaction locks. None of them was carried out. The gate's own calls are
@@ -360,11 +321,10 @@ impl Batch {
     }
 
     /// Gives an error to all callers that have no answer yet.
-    fn answer_rest(&mut self, shared: &Shared, error: &Error) {
+    fn answer_rest(&mut self, error: &Error) {
         for call in self.everyone() {
             if self.callers[call].reply.is_some() {
-                shared.memories.forget(&self.plan, call);
-                self.answer(shared, call, Err(error.clone()));
+                self.answer_unsure(call, Err(error.clone()));
             }
         }
     }
@@ -374,20 +334,13 @@ impl Batch {
     }
 
     /// Answers a call. Before its caller goes on, the waiters for the rows that it has raised are woken.
-    fn answer(&mut self, shared: &Shared, call: usize, answer: Result<Answer, Error>) {
+    fn answer(&mut self, call: usize, answer: Result<Answer, Error>) {
         if let Some(reply) = self.callers[call].reply.take() {
             if matches!(answer, Ok(_) | Err(Error::OutcomeUnknown { .. })) {
-                shared.waiters.raise(self.plan.call(call).raises());
+                self.shared.waiters.raise(self.plan.call(call).raises());
             }
             reply.send(answer);
         }
-    }
-}
-
-impl Caller {
-    /// Whether a caller, and not the gate itself, waits for an answer.
-    fn is_there(&self) -> bool {
-        self.reply.as_ref().is_some_and(Reply::has_caller)
     }
 }
 

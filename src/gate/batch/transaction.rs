@@ -1,93 +1,70 @@
 use std::time::Duration;
 
 use futures_util::TryFutureExt;
-use sqlx::{PgConnection, Postgres, Transaction};
 
+use super::Batch;
 use crate::error::{Error, Step};
 use crate::execution::{Answers, Execution};
-use crate::gate::connection::{Connection, within};
-use crate::gate::shared::Shared;
+use crate::gate::connection::within;
 use crate::plan::Plan;
 use crate::store::{self, by_table_and_part, database};
 
-/// Decides all calls of a plan in a transaction of their own, under locks. With alternatives, it locks the rows up to
-/// the alternative that a look chooses, and all rows if the locked ones then lead to another.
-///
-/// Waits for `patience` for each row that another transaction locks. Tries again if it lost a race that requires the
-/// whole transaction to run again. An error of one call is the answer to that call. An error of the database is the
-/// error of all, and then nothing is taken, unless it is [`Error::OutcomeUnknown`].
-pub(super) async fn run(
-    shared: &Shared,
-    connection: &mut Connection,
-    plan: &Plan,
-    patience: Duration,
-) -> Result<Answers, Error> {
-    let (mut tries, mut looks) = (TRIES, plan.has_alternatives());
-    loop {
-        tries -= 1;
-        match attempt(shared, connection, plan, patience, looks).await {
-            Err(error) if error.is_lost_race() && tries > 0 => {}
-            Err(error) if error.is_lost_wait() => return Err(error.of_locked_row()),
-            Err(error) => return Err(error),
-            Ok(Some(answers)) => return Ok(answers),
-            Ok(None) => (tries, looks) = (tries + 1, false),
+impl Batch<'_> {
+    /// Decides all calls of a plan in a transaction of their own, under locks. With alternatives, it locks the rows up
+    /// to the alternative that a look chooses, and all rows if the locked ones then lead to another.
+    ///
+    /// Waits for `patience` for each row that another transaction locks. Tries again if it lost a race that requires
+    /// the whole transaction to run again. An error of one call is the answer to that call. An error of the database
+    /// is the error of all, and then nothing is taken, unless it is [`Error::OutcomeUnknown`].
+    pub(super) async fn decide_in_transaction(&mut self, plan: &Plan, patience: Duration) -> Result<Answers, Error> {
+        let (mut tries, mut looks) = (TRIES, plan.has_alternatives());
+        loop {
+            tries -= 1;
+            match self.attempt(plan, patience, looks).await {
+                Err(error) if error.is_lost_race() && tries > 0 => {}
+                Err(error) if error.is_lost_wait() => return Err(error.of_locked_row()),
+                Err(error) => return Err(error),
+                Ok(Some(answers)) => return Ok(answers),
+                Ok(None) => (tries, looks) = (tries + 1, false),
+            }
         }
     }
-}
 
-/// `None` if the rows that a look chose were not enough.
-async fn attempt(
-    shared: &Shared,
-    connection: &mut Connection,
-    plan: &Plan,
-    lock_timeout: Duration,
-    looks: bool,
-) -> Result<Option<Answers>, Error> {
-    let (timeout, limit) = (shared.settings.statement_timeout, plan.rows()[0].name());
-    let mut tx = within(timeout, Step::Begin, limit, begin(shared, connection, lock_timeout, limit)).await?;
-    // The server watches each statement; this timeout is for a server that is gone.
-    let pieces = u32::try_from(by_table_and_part(plan.rows()).count()).expect("a plan fits in memory");
-    let patience = timeout.saturating_mul(STATEMENTS).saturating_mul(pieces);
-    let ended = |source| database(Step::Commit, limit, source);
-    let execute = async {
-        let mut execution = Execution::new(shared.store(&mut tx), plan);
-        if !looks {
-            return execution.run().await.map(Some);
+    /// `None` if the rows that a look chose were not enough.
+    async fn attempt(&mut self, plan: &Plan, lock_timeout: Duration, looks: bool) -> Result<Option<Answers>, Error> {
+        let shared = self.shared;
+        let (timeout, limit) = (shared.settings.statement_timeout, plan.rows()[0].name());
+        let begin = store::begin(&mut self.connection.inner, shared.settings.backend, lock_timeout, timeout);
+        let begin = begin.map_err(|source| database(Step::Begin, limit, source));
+        let mut tx = within(timeout, Step::Begin, limit, begin).await?;
+        // The server watches each statement; this timeout is for a server that is gone.
+        let pieces = u32::try_from(by_table_and_part(plan.rows()).count()).expect("a plan fits in memory");
+        let patience = timeout.saturating_mul(STATEMENTS).saturating_mul(pieces);
+        let ended = |source| database(Step::Commit, limit, source);
+        let execute = async {
+            let mut execution = Execution::new(shared.store(&mut tx), plan);
+            if !looks {
+                return execution.run().await.map(Some);
+            }
+            let look = execution.look().await?;
+            if look.is_settled() {
+                return Ok(Some(look.answers));
+            }
+            match look.choose(plan) {
+                Some(chosen) => execution.run_chosen(chosen).await,
+                None => execution.run().await.map(Some),
+            }
+        };
+        let executed = within(patience, Step::Lock, limit, execute).await;
+        match &executed {
+            Err(error) if !error.leaves_connection() => {}
+            Ok(Some(_)) => {
+                within(timeout, Step::Commit, limit, tx.commit().map_err(ended)).await.map_err(Error::of_commit)?;
+            }
+            Ok(None) | Err(_) => within(timeout, Step::Commit, limit, tx.rollback().map_err(ended)).await?,
         }
-        let look = execution.look().await?;
-        if look.is_settled() {
-            return Ok(Some(look.answers));
-        }
-        match look.choose(plan) {
-            Some(chosen) => execution.run_chosen(chosen).await,
-            None => execution.run().await.map(Some),
-        }
-    };
-    match within(patience, Step::Lock, limit, execute).await {
-        Ok(Some(answers)) => {
-            within(timeout, Step::Commit, limit, tx.commit().map_err(ended)).await.map_err(Error::of_commit)?;
-            Ok(Some(answers))
-        }
-        Ok(None) => {
-            within(timeout, Step::Commit, limit, tx.rollback().map_err(ended)).await?;
-            Ok(None)
-        }
-        Err(error) if error.leaves_connection() => {
-            within(timeout, Step::Commit, limit, tx.rollback().map_err(ended)).await?;
-            Err(error)
-        }
-        Err(error) => Err(error),
+        executed
     }
-}
-
-async fn begin<'c>(
-    shared: &Shared,
-    connection: &'c mut PgConnection,
-    patience: Duration,
-    limit: &str,
-) -> Result<Transaction<'c, Postgres>, Error> {
-    let begun = store::begin(connection, shared.settings.backend, patience, shared.settings.statement_timeout).await;
-    begun.map_err(|source| database(Step::Begin, limit, source))
 }
 
 /// A bound: no table and part of a plan takes as many statements.

@@ -23,7 +23,6 @@ use crate::gate::shared::Shared;
 use crate::gate::worker::Worker;
 use crate::lock::lock;
 use crate::meter;
-use crate::plan::Plan;
 use crate::text::Text;
 
 /// A queue of calls, and the worker that takes them while there are any.
@@ -86,7 +85,7 @@ impl Lane {
     }
 
     /// The next calls to be decided together. Calls that have waited too long, and are not among them, get the error.
-    fn next_batch(&self) -> Batch {
+    fn next_batch(&self, connection: Connection) -> Batch<'_> {
         let settings = &self.shared.settings;
         let mut queue = lock(&self.queue);
         let batch = queue.take_batch(settings.max_batch, MAX_ROWS);
@@ -96,7 +95,7 @@ impl Lane {
         for call in late {
             call.reply.refuse();
         }
-        Batch::new(self.shared.memories.prefetch.accompany(batch))
+        Batch::new(&self.shared, connection, self.shared.memories.prefetch.accompany(batch))
     }
 
     /// Gives an error to all callers that wait. None of their calls was begun.
@@ -139,10 +138,9 @@ impl Lane {
 
     /// Decides the next batch. Returns the state of the connection, and the calls whose rows another transaction locks.
     async fn decide_next(&self, connection: Connection) -> (Left, Vec<QueuedCall>) {
-        let batch = self.next_batch();
+        let batch = self.next_batch(connection);
         let callers = (!batch.is_empty()).then(|| batch.callers());
-        let divide = |plan: &Plan, calls| self.blocked.divide(plan, calls);
-        let decided = batch.run(&self.shared, divide, connection).await;
+        let decided = batch.run(&self.blocked).await;
         if let (Some(width), Some(callers)) = (&self.width, callers) {
             width.saw(callers);
         }
@@ -167,7 +165,7 @@ impl Lane {
         let patience = self.shared.settings.statement_timeout.min(GIVE_UP);
         let until = Instant::now() + GIVE_UP;
         while Instant::now() < until {
-            let answer = tokio::time::timeout(patience, connection.ping());
+            let answer = tokio::time::timeout(patience, connection.inner.ping());
             let answer = match select(pin!(answer), pin!(cut_off(&self.shared, since))).await {
                 Either::Left((answer, _)) => answer,
                 Either::Right(((), _)) => return None,

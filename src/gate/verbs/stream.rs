@@ -34,7 +34,7 @@ impl Gate {
         let call = CallName { part: shared.settings.backend.parts.of(call.key()), ..call.clone() };
         let mut connection = Connection::acquire(shared, call.name()).await?;
         connection.begin();
-        let reporting = async { shared.store(&mut connection).report_call(&call, used).await };
+        let reporting = async { shared.store(&mut connection.inner).report_call(&call, used).await };
         let reported = within(shared.settings.statement_timeout, Step::Save, call.name(), reporting).await;
         if reported.as_ref().err().is_none_or(Error::leaves_connection) {
             connection.finished();
