@@ -59,6 +59,13 @@ impl<T> Decision<T> {
     pub fn denied(self) -> Option<Denied> {
         self.granted().err()
     }
+
+    pub(crate) fn map<U>(self, of: impl FnOnce(T) -> U) -> Decision<U> {
+        match self {
+            Self::Granted(granted) => Decision::Granted(of(granted)),
+            Self::Denied(denied) => Decision::Denied(denied),
+        }
+    }
 }
 
 /// Tokens that were taken, and may be spent now.

@@ -194,7 +194,7 @@ impl Sweeper {
     ///
     /// Those of [`sweep`](Self::sweep).
     pub async fn reap(&self, pool: &PgPool) -> Result<u64, Error> {
-        let mut reaper = self.reaper(pool);
+        let mut reaper = Reaper::new(pool.clone(), self.backend);
         let mut given_back = reaper.reap(self.at, |_| {}).await?;
         for _ in 0..TRIES {
             if !reaper.is_behind() {
@@ -204,10 +204,6 @@ impl Sweeper {
             given_back += reaper.reap(self.at, |_| {}).await?;
         }
         Ok(given_back)
-    }
-
-    fn reaper(&self, pool: &PgPool) -> Reaper {
-        Reaper::new(pool.clone(), self.backend)
     }
 
     /// A pass that the caller makes step by step, to show its progress or to end it early.

@@ -45,7 +45,7 @@ impl Sweeping {
 /// Sweeps now and then, and gives back lapsed calls each second.
 async fn work(sweeper: Sweeper, pool: PgPool, every: Duration, stopped: oneshot::Receiver<()>) -> Swept {
     let lapsed = AtomicU64::new(0);
-    let reaping = pin!(reap(sweeper.reaper(&pool), sweeper.at, &lapsed));
+    let reaping = pin!(reap(Reaper::new(pool.clone(), sweeper.backend), sweeper.at, &lapsed));
     let mut swept = match select(pin!(sweep(sweeper, pool, every, stopped)), reaping).await {
         Either::Left((swept, _)) => swept,
         Either::Right((never, _)) => match never {},

@@ -100,13 +100,8 @@ impl Stream {
     ///
     /// [`Error::ReceiptUsed`] for a call that is over, as after a lapse; those of [`Gate`].
     pub async fn report(&self) -> Result<(), Error> {
-        match &self.open {
-            Some((gate, _)) => match &self.grant.receipt.call {
-                Some(call) => gate.report(call, self.used()).await,
-                None => Ok(()),
-            },
-            None => Ok(()),
-        }
+        let (Some((gate, _)), Some(call)) = (&self.open, &self.grant.receipt.call) else { return Ok(()) };
+        gate.report(call, self.used()).await
     }
 
     /// Settles at the counted use, and waits until that is done.

@@ -41,7 +41,7 @@ impl Lanes {
         let blocked = Arc::new(Blocked::new(shared.clone()));
         let width = Arc::new(width);
         let lane = |width| Arc::new(Lane::new(shared.clone(), blocked.clone(), width));
-        let of_rows = (0..width.most()).map(|_| lane(Some(width.clone()))).collect();
+        let of_rows = (0..width.most).map(|_| lane(Some(width.clone()))).collect();
         let heat = (0..CELLS).map(|_| AtomicU32::new(0)).collect();
         Self { width, of_rows, crossing: lane(None), heat }
     }

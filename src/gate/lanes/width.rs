@@ -7,7 +7,8 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 /// decided again. So the width changes by one, and only if batches are far from their size at the last change.
 pub(crate) struct Width {
     lanes: AtomicUsize,
-    most: usize,
+    /// The most lanes that there may be.
+    pub(super) most: usize,
     /// Batches of so many calls call for one lane more.
     many: usize,
     /// Batches of so few calls call for one lane less.
@@ -27,11 +28,6 @@ impl Width {
     /// A fixed number of lanes.
     pub(crate) fn fixed(lanes: usize) -> Self {
         Self { lanes: AtomicUsize::new(lanes), most: lanes, many: 0, few: 0, mean: AtomicUsize::new(0) }
-    }
-
-    /// The most lanes that there may be.
-    pub(super) fn most(&self) -> usize {
-        self.most
     }
 
     pub(super) fn lanes(&self) -> usize {

@@ -1,6 +1,5 @@
 use std::time::Duration;
 
-use tokio::runtime::Handle;
 use tokio::time::Instant;
 
 use super::runtime;
@@ -29,7 +28,7 @@ impl Gate {
         if requests.iter().flat_map(Request::asked).any(|(limit, ..)| limit.lease().is_some()) {
             self.expect_open()?;
         }
-        Ok(self.leased(self.consume(requests).await?, sent, &runtime))
+        Ok(self.consume(requests).await?.map(|grant| Lease::new(self, grant, sent, &runtime)))
     }
 
     /// Acquires as [`acquire`](Self::acquire) does, and waits for up to `timeout` until the missing tokens are released
@@ -51,7 +50,7 @@ impl Gate {
     ) -> Result<Decision<Lease>, Error> {
         let runtime = runtime()?;
         let (decision, sent) = self.wait_in_turn(Vec::from_iter(requests), timeout).await?;
-        Ok(self.leased(decision, sent, &runtime))
+        Ok(decision.map(|grant| Lease::new(self, grant, sent, &runtime)))
     }
 
     /// Renews each lease of a receipt, as [`Limiter::renew`](crate::Limiter::renew) does.
@@ -70,13 +69,6 @@ impl Gate {
     /// Those of [`Limiter::release`](crate::Limiter::release) and of [`Gate`].
     pub async fn release(&self, receipt: impl Into<Receipt>) -> Result<Settlement, Error> {
         self.change(Call::release(&receipt.into())).await.map(Answer::settlement)
-    }
-
-    fn leased(&self, decision: Decision, sent: Instant, runtime: &Handle) -> Decision<Lease> {
-        match decision {
-            Decision::Granted(grant) => Decision::Granted(Lease::new(self, grant, sent, runtime)),
-            Decision::Denied(denied) => Decision::Denied(denied),
-        }
     }
 
     /// The last tick up to an instant. Leases of one length are renewed at the same ticks, and so in one batch.

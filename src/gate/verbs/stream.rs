@@ -22,10 +22,7 @@ impl Gate {
         let (runtime, requests) = (runtime()?, Vec::from_iter(requests));
         // Different costs are an error now, because after the answer was streamed it is too late.
         self.checked(Call::consume(requests.iter().cloned()))?.expect_one_cost()?;
-        Ok(match self.consume(requests).await? {
-            Decision::Granted(grant) => Decision::Granted(Stream::new(self, grant, runtime)),
-            Decision::Denied(denied) => Decision::Denied(denied),
-        })
+        Ok(self.consume(requests).await?.map(|grant| Stream::new(self, grant, runtime)))
     }
 
     /// Stores the tokens of a stored call that are used so far.

@@ -1,6 +1,6 @@
 #![expect(
     clippy::disallowed_methods,
-    reason = "measures how long callers sleep on this machine's monotonic clock; what time it is, the database says"
+    reason = "the monotonic clock measures how long callers sleep and rows are held; the database tells the time"
 )]
 
 mod hand_over;
@@ -92,10 +92,8 @@ impl Lines {
     fn raise(&mut self, row: &Row, asks_at: Instant) {
         let Self { by_row, split, raised, .. } = self;
         raised.note(row);
-        if let Some(line) = by_row.get_mut(row) {
-            line.raise(asks_at);
-        }
-        for (_, row) in split.get(row).into_iter().flatten() {
+        let split = split.get(row).into_iter().flatten().map(|(_, row)| row);
+        for row in iter::once(row).chain(split) {
             if let Some(line) = by_row.get_mut(row) {
                 line.raise(asks_at);
             }

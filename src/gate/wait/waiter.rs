@@ -1,8 +1,3 @@
-#![expect(
-    clippy::disallowed_methods,
-    reason = "measures how long callers sleep on this machine's monotonic clock; what time it is, the database says"
-)]
-
 use std::future::pending;
 use std::pin::pin;
 use std::sync::Arc;
@@ -15,12 +10,11 @@ use tokio::time::timeout_at;
 
 use super::line::{Line, Sleep, look};
 use super::{Lines, Waiters};
-use crate::algebra::{Ask, Flow};
+use crate::algebra::{Ask, Flow, Timestamp};
 use crate::decision::{Decision, Denied, Grant};
 use crate::lock::lock;
 use crate::plan::{CheckedCall, Item, Row};
 use crate::reason::Reason;
-use crate::standing::Each;
 
 /// One of the callers. When it is dropped, it no longer waits.
 pub(crate) struct Waiter<'w> {
@@ -85,9 +79,7 @@ impl<'w> Waiter<'w> {
         let (woken, asked) = (Arc::new(Notify::new()), Instant::now());
         Self { waiters, number, woken, places: Vec::new(), asked, is_granted: false }
     }
-}
 
-impl Waiter<'_> {
     /// Takes a place in a line of each alternative, if each has a line. If an alternative has no line, and its row is
     /// not left to others, the caller asks at once.
     pub(crate) fn join(&mut self, call: &CheckedCall) -> bool {
@@ -282,20 +274,10 @@ impl Waiter<'_> {
         match checked {
             Decision::Denied(denied) => denied,
             Decision::Granted(Grant { remaining, observed_at, decided_at, source, standings, would_deny, .. }) => {
-                Denied {
-                    limit: item.target.limit.name.clone().into(),
-                    key: item.target.rows.first.key.clone(),
-                    reason: Reason::OutOfTurn,
-                    remaining,
-                    retry_at: Some(observed_at + chrono::TimeDelta::microseconds(1)),
-                    observed_at,
-                    decided_at,
-                    source,
-                    others: Each::default(),
-                    standings,
-                    would_deny,
-                    beside: Each::default(),
-                }
+                let soon = Timestamp::from(observed_at).after(1);
+                let refusal = vec![item.target.refusal(Reason::OutOfTurn, remaining, soon)];
+                let denied = Denied::among(refusal, || standings, observed_at, decided_at, source);
+                Denied { would_deny, ..denied.expect("there is one refusal") }
             }
         }
     }
