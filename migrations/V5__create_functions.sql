@@ -818,8 +818,8 @@ end $$;
 
 create function tollgate.key(variadic parts text[]) returns text language sql immutable as $$
     select (select case when pg_catalog.count(*) = pg_catalog.count(part) then
-                       pg_catalog.string_agg(pg_catalog.replace(pg_catalog.replace(part, E'\\', E'\\\\'), '|', E'\\|'),
-                                             '|' order by place) end
+                       pg_catalog.string_agg(pg_catalog.replace(pg_catalog.replace(
+                           part, E'\\', E'\\\\'), '|', E'\\|'), '|' order by place) end
               from pg_catalog.unnest(parts) with ordinality p (part, place)) $$;
 create function tollgate.request(limit_name text, key text, cost numeric default 1) returns tollgate.request
 language sql immutable as $$ select row(limit_name, key, cost, false)::tollgate.request $$;
@@ -829,7 +829,9 @@ language sql immutable as $$ select row(limit_name, '', cost, true)::tollgate.re
 create function tollgate.consume(limit_name text, key text, cost numeric default 1, up_to numeric default null,
                                  leaving numeric default null) returns tollgate.decision
 language plpgsql security definer set search_path = pg_catalog, pg_temp set row_security = off as
-$$ begin return tollgate._ask(limit_name, nullif(key, ''), cost, false, false, null, up_to, leaving); end $$;
+$$ begin
+    return tollgate._ask(limit_name, nullif(key, ''), cost, false, false, null, up_to, leaving);
+end $$;
 create function tollgate.consume_global(limit_name text, cost numeric default 1, up_to numeric default null,
                                         leaving numeric default null) returns tollgate.decision
 language plpgsql security definer set search_path = pg_catalog, pg_temp set row_security = off as
@@ -882,16 +884,19 @@ language plpgsql security definer set search_path = pg_catalog, pg_temp set row_
 end $$;
 create function tollgate.reset(limit_name text, key text) returns numeric
 language plpgsql security definer set search_path = pg_catalog, pg_temp set row_security = off as
-$$ begin return tollgate._change('reset', limit_name, nullif(key, ''), 0, 0, null, null, null, null, null); end $$;
+$$ begin
+    return tollgate._change('reset', limit_name, nullif(key, ''), 0, 0, null, null, null, null, null);
+end $$;
 create function tollgate.settle(limit_name text, key text, charged numeric, actual numeric, decided_at timestamptz)
 returns numeric language plpgsql security definer set search_path = pg_catalog, pg_temp set row_security = off as $$ begin
-    return tollgate._change('settle', limit_name, nullif(key, ''), charged, actual, decided_at, decided_at, null, null,
-                            null);
+    return tollgate._change('settle', limit_name, nullif(key, ''), charged, actual, decided_at, decided_at,
+                            null, null, null);
 end $$;
 create function tollgate.cancel(limit_name text, key text, charged numeric, decided_at timestamptz,
                                 ready_at timestamptz) returns numeric
 language plpgsql security definer set search_path = pg_catalog, pg_temp set row_security = off as $$ begin
-    return tollgate._change('cancel', limit_name, nullif(key, ''), charged, 0, decided_at, ready_at, null, null, null);
+    return tollgate._change('cancel', limit_name, nullif(key, ''), charged, 0, decided_at, ready_at,
+                            null, null, null);
 end $$;
 
 create function tollgate.define(limit_name text, kind text, rate numeric default 0, period interval default '0',
@@ -930,11 +935,12 @@ declare
     missing text := (select a.name from unnest(arguments) with ordinality a (name, place)
                       where a.place > 1 and not exists (select from pg_attribute c
                                 where c.attrelid = of_table and c.attname = a.name and c.attnum > 0
-                                  and not c.attisdropped) limit 1);
+                                  and not c.attisdropped and c.attgenerated <> 'v') limit 1);
 begin
     if missing is not null then
         raise exception using errcode = 'TG002',
-            message = format('limit %L: table %s has no column %L', arguments[1], of_table::regclass, missing),
+            -- Arguments of triggers count from 0.
+            message = format('limit %L: table %s stores no column %L', arguments[0], of_table::regclass, missing),
             hint = 'Behind the limit, name columns of the table in the arguments of the trigger.';
     end if;
     return coalesce((select format('tollgate.key(%s)', string_agg(format(
@@ -948,7 +954,7 @@ end $$;
 create function tollgate.limit_rows() returns trigger
 language plpgsql security definer set search_path = pg_catalog, pg_temp set datestyle = 'ISO, YMD' set timezone = 'UTC'
 set intervalstyle = 'postgres' set bytea_output = 'hex' set extra_float_digits = 1 set lc_monetary = 'C'
-set row_security = off as $$
+set quote_all_identifiers = off set row_security = off as $$
 declare
     key text;
 begin
@@ -967,19 +973,22 @@ end $$;
 create function tollgate.limit_inserts() returns trigger
 language plpgsql security definer set search_path = pg_catalog, pg_temp set datestyle = 'ISO, YMD' set timezone = 'UTC'
 set intervalstyle = 'postgres' set bytea_output = 'hex' set extra_float_digits = 1 set lc_monetary = 'C'
-set row_security = off as $$
+set quote_all_identifiers = off set row_security = off as $$
 declare
     requests tollgate.request[];
 begin
     -- Where no transition table has this name, `inserted` would be a temporary view of the caller's. The definition is
-    -- that of now; the columns of pg_trigger are those of the caller's snapshot.
-    if not exists (select from pg_trigger t where t.tgrelid = tg_relid and t.tgname = tg_name
+    -- that of now; the columns of pg_trigger are those of the caller's snapshot. Even that of now is another where an
+    -- earlier trigger of the statement has replaced this one, so no temporary relation may have the name.
+    if to_regclass('pg_temp.inserted') is not null
+       or not exists (select from pg_trigger t where t.tgrelid = tg_relid and t.tgname = tg_name
                       and starts_with(pg_get_triggerdef(t.oid), format(
                           'CREATE TRIGGER %I AFTER INSERT ON %I.%I REFERENCING NEW TABLE AS %I FOR EACH STATEMENT ',
                           tg_name, tg_table_schema, tg_table_name, 'inserted'))) then
         raise exception using errcode = 'TG002',
             message = format('trigger %I: limit_inserts has no transition table named inserted', tg_name),
-            hint = 'Create it after insert, referencing new table as inserted, for each statement.';
+            hint = 'Create it after insert, referencing new table as inserted, for each statement. No temporary table '
+                   'may be named inserted.';
     end if;
     execute 'select array_agg(row($1, k.key, k.count, $2)::tollgate.request)
                from (select ' || tollgate._key_of(tg_argv, tg_relid)

@@ -120,7 +120,8 @@ async fn no_body_names_a_relation_or_a_type_without_its_schema() {
     assert_eq!(bare, known);
 }
 
-/// For each word of the sources there is a view or a domain of this name in the caller's temporary schema.
+/// For each word of the sources there is a view or a domain of this name in the caller's temporary schema. A relation
+/// named `inserted` would be an error of `limit_inserts`.
 #[tokio::test]
 async fn no_call_runs_what_its_caller_has_laid_out() {
     let source = concat!(
@@ -128,7 +129,8 @@ async fn no_call_runs_what_its_caller_has_laid_out() {
         include_str!("../../../migrations/V6__create_overrides.sql")
     );
     let is_of_a_name = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '_';
-    let words: BTreeSet<_> = source.split(|c| !is_of_a_name(c)).filter(|word| !word.is_empty()).collect();
+    let words = source.split(|c| !is_of_a_name(c)).filter(|word| !["", "inserted"].contains(word));
+    let words: BTreeSet<_> = words.collect();
     for bait in [
         "view pg_temp.\"{}\" as select 1 as a where evil.steal()",
         "domain pg_temp.\"{}\" as text check (evil.steal())",
@@ -296,11 +298,10 @@ async fn an_argument_that_is_no_column_is_an_error() {
                  execute function tollgate.limit_inserts",
         ] {
             attacker.run(&format!("create or replace trigger tried {trigger}('ten', '{name}')")).await;
-            assert_eq!(
-                fails(&mut attacker.conn, "insert into evil.hooked values ('ada')").await,
-                "TG002",
-                "{name}: {trigger}"
-            );
+            let error = sqlx::raw_sql("insert into evil.hooked values ('ada')").execute(&mut attacker.conn).await;
+            let error = error.expect_err(name).into_database_error().unwrap();
+            assert_eq!(error.code().unwrap(), "TG002", "{name}: {trigger}");
+            assert!(error.message().starts_with("limit 'ten': table evil.hooked stores no column "), "{error}");
             attacker.run("drop trigger tried on evil.hooked").await;
         }
     }
@@ -344,13 +345,14 @@ async fn a_trigger_without_its_new_rows_is_an_error() {
             assert_eq!(fails(&mut attacker.conn, fire).await, "TG002", "{when} {how}");
             attacker.run("drop trigger tried on evil.plain").await;
         }
-        // Nothing is in the way of one that has them.
+        // Nothing is in the way of one that has them, unless a temporary relation could be meant.
+        let with = "create trigger tried after insert on evil.plain referencing new table as inserted
+                           for each statement execute function tollgate.limit_inserts('ten', 'author')";
+        attacker.run(with).await;
+        assert_eq!(fails(&mut attacker.conn, "insert into evil.plain values ('ada', 'x')").await, "TG002");
+        let kind = bait.split(' ').next().unwrap();
         attacker
-            .run(
-                "create trigger tried after insert on evil.plain referencing new table as inserted
-                    for each statement execute function tollgate.limit_inserts('ten', 'author');
-                 insert into evil.plain values ('ada', 'x'), ('ada', 'x')",
-            )
+            .run(&format!("drop {kind} pg_temp.inserted; insert into evil.plain values ('ada', 'x'), ('ada', 'x')"))
             .await;
         assert_eq!(attacker.left("ada").await, 8);
         assert!(!attacker.stole().await);
@@ -395,5 +397,28 @@ async fn no_snapshot_of_before_hides_what_a_trigger_is() {
         assert!(["TG002", "42703"].contains(&&*code), "{code}: {fire}");
         attacker.run("rollback").await;
         assert!(!attacker.stole().await, "{fire}");
+    }
+}
+
+/// PostgreSQL fires the triggers that a table had when its statement began.
+#[tokio::test]
+async fn no_trigger_that_an_earlier_one_replaces_reads_what_its_caller_has() {
+    let without = "for each statement execute function tollgate.limit_inserts('ten', 'author')";
+    for earlier in ["a before insert on evil.plain for each row", "a after insert on evil.plain for each statement"] {
+        let mut attacker = Attacker::new().await;
+        attacker
+            .run(&format!(
+                "create temp view inserted as select 'ada' as author where evil.steal();
+                 grant select on inserted to public;
+                 create function evil.replace() returns trigger language plpgsql as $$ begin
+                     create or replace trigger b after insert on evil.plain referencing new table as inserted {without};
+                     return new;
+                 end $$;
+                 create trigger b after insert on evil.plain {without};
+                 create trigger {earlier} execute function evil.replace()"
+            ))
+            .await;
+        assert_eq!(fails(&mut attacker.conn, "insert into evil.plain values ('ada', 'x')").await, "TG002", "{earlier}");
+        assert!(!attacker.stole().await, "{earlier}");
     }
 }

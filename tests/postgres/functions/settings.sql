@@ -35,15 +35,15 @@ do $$ begin perform tollgate.set_override('ten', 'bob', rate => 20, lasting => '
 
 select granted::text from tollgate.check('ten', 'bob', 20);
 
-create table public.posts (at timestamptz, degrees float8, digest bytea, span interval);
+create table public.posts (at timestamptz, degrees float8, digest bytea, span interval, about regclass);
 
 create trigger limited before insert on public.posts for each row
-       execute function tollgate.limit_rows('ten', 'at', 'degrees', 'digest', 'span');
+       execute function tollgate.limit_rows('ten', 'at', 'degrees', 'digest', 'span', 'about');
 
 create trigger limited_together after insert on public.posts referencing new table as inserted for each statement
-       execute function tollgate.limit_inserts('ten', 'at', 'degrees', 'digest', 'span');
+       execute function tollgate.limit_inserts('ten', 'at', 'degrees', 'digest', 'span', 'about');
 
-insert into public.posts values ('2026-01-02 03:04:05.6+00', 1 / 3::float8, decode('5c00', 'hex'), '1 day 02:03:04');
+insert into public.posts values ('2026-01-02 03:04:05.6+00', 1 / 3::float8, decode('5c00', 'hex'), '1 day 02:03:04', 'pg_class');
 
 select string_agg(concat_ws(' ', name, key, round(value / 100000.0), list::text), ', ' order by name, key) from tollgate.durable;
 
