@@ -814,12 +814,13 @@ begin
 end $$;
 
 -- The functions for callers. A caller needs no right on the tables, and nothing of the caller's search path is run. If
--- row security is forced on the owner, the functions fail: a hidden row is not a missing one.
+-- row security is forced on the owner, the functions fail: a hidden row is not a missing one. Variables have the
+-- collation of the caller's arguments, so each function names that of the columns with which they are compared.
 
 create function tollgate.key(variadic parts text[]) returns text language sql immutable as $$
     select (select case when pg_catalog.count(*) = pg_catalog.count(part) then
                        pg_catalog.string_agg(pg_catalog.replace(pg_catalog.replace(
-                           part, E'\\', E'\\\\'), '|', E'\\|'), '|' order by place) end
+                           part collate pg_catalog."C", E'\\', E'\\\\'), '|', E'\\|'), '|' order by place) end
               from pg_catalog.unnest(parts) with ordinality p (part, place)) $$;
 create function tollgate.request(limit_name text, key text, cost numeric default 1) returns tollgate.request
 language sql immutable as $$ select row(limit_name, key, cost, false)::tollgate.request $$;
@@ -830,22 +831,22 @@ create function tollgate.consume(limit_name text, key text, cost numeric default
                                  leaving numeric default null) returns tollgate.decision
 language plpgsql security definer set search_path = pg_catalog, pg_temp set row_security = off as
 $$ begin
-    return tollgate._ask(limit_name, nullif(key, ''), cost, false, false, null, up_to, leaving);
+    return tollgate._ask(limit_name collate "C", nullif(key, ''), cost, false, false, null, up_to, leaving);
 end $$;
 create function tollgate.consume_global(limit_name text, cost numeric default 1, up_to numeric default null,
                                         leaving numeric default null) returns tollgate.decision
 language plpgsql security definer set search_path = pg_catalog, pg_temp set row_security = off as
-$$ begin return tollgate._ask(limit_name, '', cost, false, false, null, up_to, leaving); end $$;
+$$ begin return tollgate._ask(limit_name collate "C", '', cost, false, false, null, up_to, leaving); end $$;
 create function tollgate.reserve(limit_name text, key text, cost numeric default 1) returns tollgate.decision
 language plpgsql security definer set search_path = pg_catalog, pg_temp set row_security = off as
-$$ begin return tollgate._ask(limit_name, nullif(key, ''), cost, true, false, null); end $$;
+$$ begin return tollgate._ask(limit_name collate "C", nullif(key, ''), cost, true, false, null); end $$;
 create function tollgate.check(limit_name text, key text, cost numeric default 1, up_to numeric default null,
                                leaving numeric default null) returns tollgate.decision
 language plpgsql security definer set search_path = pg_catalog, pg_temp set row_security = off as
-$$ begin return tollgate._ask(limit_name, nullif(key, ''), cost, false, true, null, up_to, leaving); end $$;
+$$ begin return tollgate._ask(limit_name collate "C", nullif(key, ''), cost, false, true, null, up_to, leaving); end $$;
 create function tollgate.balance(limit_name text, key text) returns numeric
 language plpgsql security definer set search_path = pg_catalog, pg_temp set row_security = off as
-$$ begin return (tollgate._ask(limit_name, nullif(key, ''), 0, true, true, null)).remaining; end $$;
+$$ begin return (tollgate._ask(limit_name collate "C", nullif(key, ''), 0, true, true, null)).remaining; end $$;
 create function tollgate.consume_all(requests tollgate.request[]) returns tollgate.decision
 language plpgsql security definer set search_path = pg_catalog, pg_temp set row_security = off as
 $$ begin return tollgate._ask_all(requests, false, false, null); end $$;
@@ -875,27 +876,27 @@ end $$;
 create function tollgate.credit(limit_name text, key text, amount numeric, once text default null,
                                 kept interval default '24 hours') returns numeric
 language plpgsql security definer set search_path = pg_catalog, pg_temp set row_security = off as $$ begin
-    return tollgate._change('credit', limit_name, nullif(key, ''), amount, 0, null, null, once, kept, null);
+    return tollgate._change('credit', limit_name collate "C", nullif(key, ''), amount, 0, null, null, once, kept, null);
 end $$;
 create function tollgate.debit(limit_name text, key text, amount numeric, once text default null,
                                kept interval default '24 hours') returns numeric
 language plpgsql security definer set search_path = pg_catalog, pg_temp set row_security = off as $$ begin
-    return tollgate._change('debit', limit_name, nullif(key, ''), amount, 0, null, null, once, kept, null);
+    return tollgate._change('debit', limit_name collate "C", nullif(key, ''), amount, 0, null, null, once, kept, null);
 end $$;
 create function tollgate.reset(limit_name text, key text) returns numeric
 language plpgsql security definer set search_path = pg_catalog, pg_temp set row_security = off as
 $$ begin
-    return tollgate._change('reset', limit_name, nullif(key, ''), 0, 0, null, null, null, null, null);
+    return tollgate._change('reset', limit_name collate "C", nullif(key, ''), 0, 0, null, null, null, null, null);
 end $$;
 create function tollgate.settle(limit_name text, key text, charged numeric, actual numeric, decided_at timestamptz)
 returns numeric language plpgsql security definer set search_path = pg_catalog, pg_temp set row_security = off as $$ begin
-    return tollgate._change('settle', limit_name, nullif(key, ''), charged, actual, decided_at, decided_at,
+    return tollgate._change('settle', limit_name collate "C", nullif(key, ''), charged, actual, decided_at, decided_at,
                             null, null, null);
 end $$;
 create function tollgate.cancel(limit_name text, key text, charged numeric, decided_at timestamptz,
                                 ready_at timestamptz) returns numeric
 language plpgsql security definer set search_path = pg_catalog, pg_temp set row_security = off as $$ begin
-    return tollgate._change('cancel', limit_name, nullif(key, ''), charged, 0, decided_at, ready_at,
+    return tollgate._change('cancel', limit_name collate "C", nullif(key, ''), charged, 0, decided_at, ready_at,
                             null, null, null);
 end $$;
 
@@ -943,7 +944,7 @@ begin
             message = format('limit %L: table %s stores no column %L', arguments[0], of_table::regclass, missing),
             hint = 'Behind the limit, name columns of the table in the arguments of the trigger.';
     end if;
-    return coalesce((select format('tollgate.key(%s)', string_agg(format(
+    return coalesce((select format('tollgate.key(%s) collate "C"', string_agg(format(
                          'case when %1$I is not null then format(''%%s'', %1$I) end', a.name), ', ' order by a.place))
                        from unnest(arguments) with ordinality a (name, place)
                       where a.place > 1 having count(*) > 0), quote_literal(''));

@@ -46,7 +46,7 @@ begin
     -- Calls take turns, so that each returns the override that it replaces, and is dated after it.
     perform pg_advisory_xact_lock(hash_record_extended(row('tollgate.overrides'::text, limit_name, key, label), 0));
     clock := clock_timestamp();
-    select l.* into d from tollgate.limits l where l.name = limit_name;
+    select l.* into d from tollgate.limits l where l.name = limit_name collate "C";
     starts_at := coalesce(starts_at, clock);
     fault := case
         when effect in ('numbers', 'deny', 'unlimited') is not true
@@ -80,7 +80,8 @@ begin
                 hint = 'Name a rate. Amounts have at most six decimals. Say a period of months or years in days.';
         end if;
     end if;
-    select o.* into was from tollgate.overrides o where o.name = limit_name and o.key = key and o.label = label;
+    select o.* into was from tollgate.overrides o
+     where o.name = limit_name collate "C" and o.key = key collate "C" and o.label = label collate "C";
     if starts_at > clock and was.starts_at <= clock and was.ends_at > clock then
         raise exception using errcode = 'TG002', message = format(
             'limit %L: an override of label %L is live, and this one begins later (give it another label, or remove '
@@ -97,7 +98,8 @@ begin
            ends_at = excluded.ends_at, reason = excluded.reason, set_by = excluded.set_by, set_at = excluded.set_at;
     return row(was, array(
         select row(o.*)::tollgate.override from tollgate.overrides o
-         where o.name = limit_name and o.key in (key, '') and (o.key <> key or o.label <> label)
+         where o.name = limit_name collate "C" and o.key in (key collate "C", '')
+           and (o.key <> key collate "C" or o.label <> label collate "C")
            and clock >= o.starts_at and clock < o.ends_at
          order by o.key = '', o.set_at desc, o.label desc))::tollgate.override_set;
 -- The last two are those of an instant that does not fit, and of an infinite span.
@@ -113,12 +115,13 @@ create function tollgate.remove_override(limit_name text, key text default null,
 returns bool language plpgsql security definer set search_path = pg_catalog, pg_temp set row_security = off as $$
 #variable_conflict use_variable
 declare
-    of_key text := tollgate._whom(limit_name, key, every_key);
+    of_key text collate "C" := tollgate._whom(limit_name, key, every_key);
 begin
     if label is null then
         raise exception using errcode = 'TG002', message = format('limit %L: the label is null', limit_name);
     end if;
-    delete from tollgate.overrides o where o.name = limit_name and o.key = of_key and o.label = label;
+    delete from tollgate.overrides o
+     where o.name = limit_name collate "C" and o.key = of_key and o.label = label collate "C";
     return found;
 end $$;
 

@@ -30,6 +30,59 @@ async fn whatever_the_session_is_set_to_an_error_is_one_that_the_guide_names() {
     }
 }
 
+/// A variable of PL/pgSQL has the collation of the argument, and the columns have one of their own.
+#[tokio::test]
+async fn a_text_of_any_collation_is_the_same_text() {
+    let world = World::new().await;
+    world.sql(include_str!("errors.sql")).await;
+    let mut collations = vec!["\"POSIX\""];
+    let has_icu = "select exists (select from pg_collation where collprovider = 'i')";
+    if sqlx::query_scalar(has_icu).fetch_one(&mut world.admin().await).await.unwrap() {
+        let ignores_case =
+            "create collation public.ci (provider = icu, locale = 'und-u-ks-level2', deterministic = false)";
+        world.sql(ignores_case).await;
+        collations.push("public.ci");
+    }
+    for collation in collations {
+        let mut conn = super::owner(&world).await;
+        for call in [
+            "consume('ten', {})",
+            "consume({}, 'k')",
+            "consume_global({}, 0)",
+            "check('window', {})",
+            "reserve('owing', {})",
+            "consume_all(array[tollgate.request('ten', {}), tollgate.request_global({})])",
+            "balance('ten', {})",
+            "credit('money', {}, 1, once => {})",
+            "debit('money', {}, 1)",
+            "settle('ten', {}, 1, 0, now())",
+            "cancel('ten', {}, 1, now(), now())",
+            "reset('ten', {})",
+            "set_override('ten', {}, effect => 'deny', reason => {}, label => {})",
+            "remove_override('ten', {}, label => {})",
+            "define({}, 'token_bucket', 10, '1 day')",
+            "key({})",
+        ] {
+            let asked = call.replace("{}", &format!("('ten' collate {collation})"));
+            crate::teller::run(&mut conn, &format!("select tollgate.{asked}")).await;
+        }
+        world
+            .sql(&format!(
+                "create table public.named (name text collate {collation});
+                 create trigger rows before insert on public.named for each row
+                        execute function tollgate.limit_rows('steps', 'name');
+                 create trigger statements after insert on public.named referencing new table as inserted
+                        for each statement execute function tollgate.limit_inserts('steps', 'name');
+                 insert into public.named values ('ada'), ('ADA');
+                 drop table public.named"
+            ))
+            .await;
+        let left = "select array[tollgate.balance('steps', 'ada'), tollgate.balance('steps', 'ADA')]::int[]";
+        assert_eq!(super::asked::one::<Vec<i32>>(&mut conn, left).await, [18; 2], "{collation}");
+        crate::teller::run(&mut conn, "select tollgate.reset('steps', 'ada'), tollgate.reset('steps', 'ADA')").await;
+    }
+}
+
 /// A session under these settings, where limits of each kind lie, some with numbers and rows at the ends of their
 /// range.
 async fn laid_out(world: &World, settings: &[&str]) -> PgConnection {
