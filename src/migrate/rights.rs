@@ -14,7 +14,8 @@ pub struct Rights {
     /// Roles that may ask limits by SQL functions, and so may use up the tokens of any key.
     pub may_ask: Vec<String>,
     /// Roles that may give tokens, define limits or override them, by SQL functions or in the tables of definitions and
-    /// overrides. Also roles that may make objects in the schema. Each can grant itself anything.
+    /// overrides. Also roles that may make objects in the schema, triggers on its tables or foreign keys to them, and
+    /// owners of the functions of such triggers. Each can grant itself anything.
     pub may_give: Vec<String>,
     /// Roles that may write the rows of limits and calls, as a service does, and so set any balance.
     pub may_write: Vec<String>,
@@ -62,6 +63,8 @@ pub(super) fn mending() -> String {
         "declare\n    wrong record;\n    before text := pg_catalog.current_setting('role');\n\
          begin\n    for wrong in\n{WRONG}\n    loop\n        \
          begin\n            \
+         if wrong.remedy is null then\n                \
+         raise exception using errcode = 'insufficient_privilege', message = wrong.message;\n            end if;\n            \
          if wrong.grantor <> wrong.owner or not pg_catalog.pg_has_role(wrong.owner, 'usage') then\n                \
          perform pg_catalog.set_config('role', wrong.grantor, true);\n            end if;\n            \
          execute wrong.remedy;\n            \

@@ -13,9 +13,11 @@ with granted as (
      cross join lateral pg_catalog.aclexplode(coalesce(n.nspacl, pg_catalog.acldefault('n', n.nspowner))) a
      where n.nspname = 'tollgate'::name and a.privilege_type = 'CREATE'::text
      union all
-    -- A right on one column of a table counts, too, but a column with a name other than these shows no key.
+    -- A right on one column of a table counts, too, but a column with a name other than these shows no key. A trigger
+    -- runs as whoever writes, and the check of a foreign key as the table's owner: both run code of who has made them.
     select case when a.privilege_type = 'SELECT'::text then 'read'
-                when c.relname::text = any ('{limits, overrides}'::text[]) then 'give' else 'write' end,
+                when c.relname::text = any ('{limits, overrides}'::text[])
+                     or a.privilege_type = any ('{TRIGGER, REFERENCES}'::text[]) then 'give' else 'write' end,
            c.relowner, a.grantee, a.privilege_type
       from pg_catalog.pg_class c
      cross join lateral (
@@ -27,16 +29,24 @@ with granted as (
      ) t
      cross join lateral pg_catalog.aclexplode(t.acl) a
      where c.relnamespace = pg_catalog.to_regnamespace('tollgate')::oid
-       and c.relname::text = any ('{ephemeral, durable, calls, limits, overrides, balances}'::text[])
-       and case when a.privilege_type = 'SELECT'::text
-                then c.relname::text <> 'limits'::text and t.column = any ('{key, id}'::text[])
-                else c.relname::text <> 'balances'::text
-                     and a.privilege_type = any ('{INSERT, UPDATE, DELETE, TRUNCATE, TRIGGER}'::text[]) end
+       and (a.privilege_type = any ('{TRIGGER, REFERENCES}'::text[])
+            or c.relname::text = any ('{ephemeral, durable, calls, limits, overrides, balances}'::text[]))
+       and case a.privilege_type
+               when 'SELECT'::text then c.relname::text <> 'limits'::text and t.column = any ('{key, id}'::text[])
+               else c.relname::text <> 'balances'::text
+                    and a.privilege_type = any ('{INSERT, UPDATE, DELETE, TRUNCATE, TRIGGER, REFERENCES}'::text[]) end
 ),
 holders as (
     select g.may, g.grantee from granted g
      union
     select g.may, g.owner from granted g
+     union
+    -- Who owns the function of a trigger may have had the right to make it.
+    select 'give', p.proowner
+      from pg_catalog.pg_trigger t
+      join pg_catalog.pg_class c on c.oid = t.tgrelid
+      join pg_catalog.pg_proc p on p.oid = t.tgfoid
+     where c.relnamespace = pg_catalog.to_regnamespace('tollgate')::oid and not t.tgisinternal
      union
     select d.may, pg_catalog.to_regrole(d.role)::oid
       from (values ('give', 'pg_write_all_data'), ('write', 'pg_write_all_data'), ('read', 'pg_read_all_data'))

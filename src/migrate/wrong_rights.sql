@@ -2,9 +2,19 @@
 -- the owner the rights to call functions that only other functions call, and to make objects in the schema. If no right
 -- on a function was ever granted or revoked, PUBLIC may execute it. The schema and the tables may have different
 -- owners.
-select pg_catalog.concat(g.name, ' has ', a.privilege_type, ' on ', o.name) as message,
-       pg_catalog.concat('revoke ', a.privilege_type, ' on ', o.object, ' from ', g.name, ' cascade') as remedy,
-       pg_catalog.pg_get_userbyid(o.owner)::text as owner, pg_catalog.pg_get_userbyid(a.grantor)::text as grantor
+--
+-- First, without a remedy, functions of others beside ours of the same name: our functions may call them, as the owner.
+select pg_catalog.concat(pg_catalog.pg_get_userbyid(p.proowner)::text, ' has made ', p.oid::regprocedure::text,
+                         ' beside a function of tollgate (drop it)') as message,
+       null as remedy, null as owner, null as grantor
+  from pg_catalog.pg_proc p
+  join pg_catalog.pg_proc o on o.pronamespace = p.pronamespace and o.proname = p.proname
+  join pg_catalog.pg_proc ours on ours.oid = pg_catalog.to_regprocedure('tollgate._parts()')::oid
+ where p.pronamespace = ours.pronamespace and p.proowner <> ours.proowner and o.proowner = ours.proowner
+ union all
+(select pg_catalog.concat(g.name, ' has ', a.privilege_type, ' on ', o.name),
+       pg_catalog.concat('revoke ', a.privilege_type, ' on ', o.object, ' from ', g.name, ' cascade'),
+       pg_catalog.pg_get_userbyid(o.owner)::text, pg_catalog.pg_get_userbyid(a.grantor)::text
   from (
       select 'schema tollgate' as object, 'schema tollgate' as name, n.nspowner as owner, n.nspacl as acl,
              false as is_internal
@@ -39,4 +49,4 @@ select pg_catalog.concat(g.name, ' has ', a.privilege_type, ' on ', o.name) as m
                                                  where c.oid = pg_catalog.to_regclass('tollgate.durable')::oid
                                                    and c.relowner = a.grantee)
            else a.grantee = 0::oid or o.is_internal end
- order by o.name collate "C", a.privilege_type collate "C", g.name collate "C"
+ order by o.name collate "C", a.privilege_type collate "C", g.name collate "C")

@@ -223,3 +223,55 @@ async fn a_grant_to_ask_takes_back_what_gives() {
     grant(Callers::Applications).await;
     assert_eq!((may(ask).await, may(give).await), (true, true));
 }
+
+/// Where others may have made objects before, one of theirs may fit a call of ours better than our own function.
+#[tokio::test]
+async fn a_function_of_somebody_else_beside_ours_is_refused() {
+    let world = World::new().await;
+    let role = world.role().await;
+    world
+        .sql(&format!(
+            "grant create, usage on schema tollgate to {role}; set role {role};
+             create function tollgate.key(text) returns text language plpgsql as 'begin return $1; end';
+             revoke execute on function tollgate.key(text) from public;
+             grant execute on function tollgate.key(text) to {OWNER}"
+        ))
+        .await;
+    let mut conn = world.connect_as(OWNER).await;
+    let told = format!("{role} has made tollgate.key(text) beside a function of tollgate (drop it), a right");
+    for error in [migrate::validate(&mut conn).await.map(drop), migrate::run(&mut conn).await.map(drop)] {
+        let error = error.expect_err("it is not ours").to_string();
+        assert!(error.starts_with(&told), "{error}");
+    }
+    assert_eq!(fails(&mut conn, &migrate::sql()).await, "42501");
+    world.sql("drop function tollgate.key(text)").await;
+    migrate::run(&mut conn).await.unwrap();
+    migrate::validate(&mut conn).await.unwrap();
+}
+
+/// A trigger of theirs runs as whoever writes, and a cast of theirs where a foreign key is checked.
+#[tokio::test]
+async fn who_may_run_code_as_the_owner_may_give() {
+    for (right, code) in [
+        ("references on tollgate.durable", ""),
+        ("trigger on tollgate.schema_history", ""),
+        (
+            "trigger on tollgate.calls",
+            "create trigger theirs before insert on tollgate.calls for each row execute function theirs.do_it();
+             reset role; revoke trigger on tollgate.calls from {role};",
+        ),
+    ] {
+        let world = World::new().await;
+        let role = world.role().await;
+        world
+            .sql(&format!(
+                "grant usage on schema tollgate to {role}; grant {right} to {role};
+                 create schema theirs authorization {role}; set role {role};
+                 create function theirs.do_it() returns trigger language plpgsql as 'begin return new; end'; {}",
+                code.replace("{role}", &role)
+            ))
+            .await;
+        let rights = migrate::rights(&mut world.connect_as(OWNER).await).await.unwrap();
+        assert!(rights.may_give.contains(&role), "{right}: {rights:?}");
+    }
+}
