@@ -147,8 +147,11 @@ impl Error {
                     || is_broken_off(*step, source)
                     || is_about_a_node(source)
                     || pooler_said(source) == Some(Said::Away)
-                    || code(source)
-                        .is_some_and(|code| is_an_end(&code) || matches!(&*code, "53100" | "57014" | "57P03" | "58030"))
+                    || code(source).is_some_and(|code| match &*code {
+                        // It may have waited for a row that a crowd locks.
+                        "25P04" => !matches!(step, Step::Insert | Step::Lock),
+                        code => is_an_end(code) || matches!(code, "53100" | "57014" | "57P03" | "58030"),
+                    })
             }
             _ => false,
         }
@@ -271,10 +274,10 @@ fn is_about_the_connection(error: &sqlx::Error) -> bool {
     code(error).is_some_and(|code| is_an_end(&code) || &*code == "57P03" || code.starts_with("08"))
 }
 
-/// Whether PostgreSQL ended the connection: because the session was idle (25P03, 57P05), or because the server stops or
-/// an administrator ended the session (57P01, 57P02).
+/// Whether PostgreSQL ended the connection: because the session was idle (25P03, 57P05), because its transaction took
+/// too long (25P04), or because the server stops or an administrator ended the session (57P01, 57P02).
 fn is_an_end(code: &str) -> bool {
-    matches!(code, "25P03" | "57P01" | "57P02" | "57P05")
+    matches!(code, "25P03" | "25P04" | "57P01" | "57P02" | "57P05")
 }
 
 /// The meaning of a pooler's message, if the error is a pooler's.

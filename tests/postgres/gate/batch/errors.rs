@@ -2,7 +2,7 @@
 
 use sqlx::postgres::PgPoolOptions;
 use tokio::task::JoinSet;
-use tollgate::{Error, Limit, MINUTE, SetupFault};
+use tollgate::{Error, Limit, MINUTE, OnFailure, SetupFault};
 
 use crate::gate::stage::{EVER, one_connection, patient, soon};
 use crate::proxy::Proxy;
@@ -101,4 +101,25 @@ async fn one_corrupt_row_is_an_error_for_those_who_ask_it_and_for_no_one_else() 
             }
         }
     }
+}
+
+/// PostgreSQL 17 and newer end a transaction that takes longer than `transaction_timeout`. It may have waited for a row
+/// that a crowd locks, so no policy answers. Here a trigger says it, without an end of the session.
+#[tokio::test]
+async fn a_transaction_that_took_too_long_for_a_lock_opens_no_gate() {
+    let world = World::new().await;
+    world
+        .sql(
+            "create function public.took_too_long() returns trigger language plpgsql as $$ begin
+                 raise exception using errcode = '25P04', message = 'terminating connection due to transaction timeout';
+             end $$;
+             create trigger too_long before insert on tollgate.durable
+                    for each row execute function public.took_too_long()",
+        )
+        .await;
+    let gate = patient(&world.pool).on_failure(OnFailure::Open).build();
+    let error = soon(gate.consume(LIMIT.key("k"))).await.unwrap_err();
+    assert!(matches!(error, Error::Database { .. }) && error.is_retryable(), "{error:?}");
+    world.sql("drop trigger too_long on tollgate.durable").await;
+    soon(gate.consume(LIMIT.key("k"))).await.unwrap().granted().unwrap();
 }

@@ -182,6 +182,7 @@ pub(super) const PGBOUNCER: &[(Is, &[&str])] = &[
 
 /// The messages of PostgreSQL, Citus, and other poolers, with their codes.
 pub(super) const OTHERS: &[(Is, &str, &str)] = &[
+    (Outage, "25P04", "terminating connection due to transaction timeout"),
     (Outage, "57P01", "terminating connection due to administrator command"),
     (Outage, "57P02", "terminating connection because of crash of another server process"),
     (Outage, "57P03", "das Datenbanksystem startet"),
