@@ -61,7 +61,8 @@ begin
         when effect <> 'numbers' and num_nonnulls(rate, period, capacity, max_reserved, kind) > 0
         then 'only numbers have a rate, a period, a capacity, max_reserved and a kind'
         when effect = 'numbers' and kind <> d.kind
-        then format('it is a %s, and these are numbers of a %s', d.kind, kind) end;
+        then format('it is a %s, and these are numbers of a %s', d.kind, kind)
+        when max_reserved > 0 and d.storage = 'ephemeral' then 'an ephemeral limit takes no reservations' end;
     if fault is not null then
         raise exception using errcode = 'TG002', message = format('limit %L: %s', limit_name, fault);
     end if;

@@ -239,3 +239,18 @@ async fn a_watcher_sees_what_a_transaction_changes_that_began_before_another() {
         .await
         .expect("it is seen long before all rows are read whatever the stamp says");
 }
+
+/// It would be set, and never apply.
+#[tokio::test]
+async fn reservations_of_an_ephemeral_limit_are_no_override() {
+    let world = World::new().await;
+    run(
+        &mut world.connect_as(OWNER).await,
+        "select tollgate.define('quick', 'token_bucket', 10, '1 day', storage => 'ephemeral')",
+    )
+    .await;
+    let set = "select tollgate.set_override('quick', 'k', rate => 20, reason => 'a test'";
+    let mut conn = on_call(&world).await;
+    assert_eq!(fails(&mut conn, &format!("{set}, max_reserved => 5)")).await, "TG002");
+    run(&mut conn, &format!("{set}, max_reserved => 0)")).await;
+}
