@@ -180,7 +180,7 @@ pub(crate) fn swept(ephemeral: u64, durable: u64) {
 ///
 /// `by` is `gate` or `limiter`; `outcome` is `granted`, `denied` or `changed`; `source` is `database`, `repeated`,
 /// `memory`, `prefetched`, `degraded` or `override`; `reason` is the reason of a refusal (`short`, `held_back`,
-/// `leased`, `override`), else empty. A refusal is counted under the limit with the longest wait. A limiter counts its
+/// `leased`, `out_of_turn`, `override`), else empty. A refusal is counted under the limit with the longest wait. A limiter counts its
 /// answers, whether its caller commits or not. Errors are counted even if the failure policy answers the call. A gate
 /// decides under a lock when a call has lost a race or its row is new. It counts its grants from a slice of tokens
 /// taken ahead when the slice ends.
@@ -211,7 +211,8 @@ pub fn describe_metrics<'l>(limits: impl IntoIterator<Item = &'l crate::limit::L
     describe_counter!(LOCKED, Unit::Count, "Calls of a gate that were decided under a lock.");
     describe_counter!(SWEPT, Unit::Count, "Full rows that a sweeper has deleted.");
     describe_gauge!(CAPACITY, Unit::Count, "The most that a limit holds for a key.");
-    describe_gauge!(RATE, Unit::CountPerSecond, "What comes back to a key of a limit.");
+    // An exporter that appends units would put `count_per_second` behind a name that says it.
+    describe_gauge!(RATE, Unit::Count, "What comes back to a key of a limit in a second.");
     for limit in limits {
         let [capacity, rate] = [limit.most(), limit.rate].map(shown);
         gauge!(CAPACITY, "limit" => limit.name().to_owned()).set(capacity);

@@ -100,6 +100,7 @@ fn is_path(span: &str) -> bool {
         "fuzz",
         "http",
         "migrations",
+        "ops",
         "simulation",
         "src",
         "tests",

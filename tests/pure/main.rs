@@ -13,6 +13,8 @@ mod leases;
 #[cfg(feature = "limits-file")]
 mod limits_file;
 mod model;
+#[cfg(feature = "metrics")]
+mod ops;
 mod options;
 mod parts;
 mod periods;

@@ -26,6 +26,18 @@ fn the_help_of_each_command_is_what_it_was() {
 }
 
 #[test]
+fn the_parts_for_operators_name_commands_that_there_are() {
+    let alerts = include_str!("../../../../ops/alerts.yml").replace("{{ $labels.limit }}", "NAME");
+    let typed = alerts.split('`').filter_map(|span| span.strip_prefix("tollgate "));
+    let jobs = include_str!("../../../../ops/kubernetes.yml").lines();
+    let started = jobs.filter_map(|line| line.trim().strip_prefix("args: [")?.strip_suffix(']'));
+    for command in typed.chain(started) {
+        let words = command.split([' ', ',', '\n']).filter(|word| !word.is_empty());
+        stdout(&run(tollgate().args(words).arg("--help")));
+    }
+}
+
+#[test]
 fn every_shell_gets_completions_that_know_the_commands() {
     for shell in ["bash", "elvish", "fish", "powershell", "zsh"] {
         let script = stdout(&run(tollgate().args(["completions", shell])));
