@@ -53,9 +53,9 @@ pub enum MigrateError {
         /// Its name.
         name: String,
     },
-    /// refinery could not apply a migration.
+    /// A migration could not be applied.
     #[error("{0}")]
-    Failed(#[from] Box<refinery_core::Error>),
+    Failed(#[source] Box<dyn std::error::Error + Send + Sync>),
     /// Another session held the lock of the migrations for a minute, or for this session's `lock_timeout`.
     #[error("{}", LOCKED)]
     Locked,

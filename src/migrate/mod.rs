@@ -78,7 +78,7 @@ pub async fn dry_run(conn: &mut PgConnection) -> Result<Vec<Migration>, MigrateE
 ///
 /// [`MigrateError::Database`] if the history cannot be read.
 pub async fn status(conn: &mut PgConnection) -> Result<Status, MigrateError> {
-    let known: Vec<_> = runner().get_migrations().iter().map(Migration::from).collect();
+    let known: Vec<_> = runner().get_migrations().iter().map(Migration::of).collect();
     let is_in = |list: &[Migration], one: &Migration| list.iter().any(|other| other.version == one.version);
     let (applied, newer): (Vec<_>, _) = history(conn).await?.into_iter().partition(|one| is_in(&known, one));
     let pending = known.into_iter().filter(|one| !is_in(&applied, one)).collect();
@@ -123,8 +123,9 @@ impl std::fmt::Display for Migration {
     }
 }
 
-impl From<&refinery_core::Migration> for Migration {
-    fn from(migration: &refinery_core::Migration) -> Self {
+impl Migration {
+    // No `From`: it would be a promise about a crate that nobody else sees.
+    fn of(migration: &refinery_core::Migration) -> Self {
         Self {
             version: migration.version().into(),
             name: migration.name().to_owned(),
@@ -184,8 +185,9 @@ async fn apply(conn: &mut PgConnection) -> Result<(Transaction<'_, Postgres>, Ve
         sqlx::raw_sql("create schema tollgate").execute(&mut *tx).await.map_err(failed("create the schema"))?;
     }
     refuse_edited(&history(&mut tx).await?)?;
-    let report = runner().run_async(&mut OverSqlx(&mut tx)).await.map_err(Box::new)?;
-    let applied = report.applied_migrations().iter().map(Migration::from).collect();
+    let report = runner().run_async(&mut OverSqlx(&mut tx)).await;
+    let report = report.map_err(|error| MigrateError::Failed(error.into()))?;
+    let applied = report.applied_migrations().iter().map(Migration::of).collect();
     rights::mend(&mut tx).await?;
     Ok((tx, applied))
 }
@@ -204,7 +206,7 @@ async fn history(conn: &mut PgConnection) -> Result<Vec<Migration>, MigrateError
     }
     let query = OverSqlx::get_applied_migrations_query(HISTORY);
     let applied = OverSqlx(conn).query(&query).await.map_err(failed("read the history table"))?;
-    Ok(applied.iter().map(Migration::from).collect())
+    Ok(applied.iter().map(Migration::of).collect())
 }
 
 /// The rows of a query. Its text comes from this module and from the names of our own tables.
