@@ -69,6 +69,8 @@
 //! - **`tollgate-embedded`**: a private PostgreSQL server for tests and development.
 //! - **`tollgate-simulation`**: limits tried on made-up traffic.
 
+// On docs.rs each item names the feature that it needs.
+#![cfg_attr(docsrs, feature(doc_cfg))]
 // Without `postgres` some code has no caller, because only the driver uses it. The build with all features finds dead
 // code.
 #![cfg_attr(not(feature = "postgres"), allow(dead_code, unused_imports))]

@@ -77,6 +77,9 @@
 //! - **`tower`** (default): the [`tower`] module.
 //! - **`axum`**: the same, `IntoResponse` for [`NotServed`], and the peer's address from axum.
 
+// On docs.rs each item names the feature that it needs.
+#![cfg_attr(docsrs, feature(doc_cfg))]
+
 mod client;
 mod embedded;
 mod facts;
