@@ -31,6 +31,21 @@ fn the_links_of_documents_lead_somewhere() {
     }
 }
 
+#[test]
+fn each_job_of_the_forge_is_a_command_and_says_what_it_protects() {
+    let (workflow, commands) = (read(".github/workflows/ci.yml"), read("dev"));
+    let (_, jobs) = workflow.split_once("\n        job:\n").unwrap();
+    let mut of_command = "";
+    for job in jobs.lines().map_while(|line| line.strip_prefix("          - ")) {
+        let (job, reason) = job.split_once(" # ").unwrap_or((job, ""));
+        let command = job.split(' ').next().unwrap();
+        assert!(commands.contains(&format!("\n        {command}) ")), "./dev {job}");
+        assert!(reason.ends_with('.') || command == of_command, "{job} protects what?");
+        of_command = command;
+    }
+    assert!(!of_command.is_empty());
+}
+
 /// In its first page each path has the names behind it that the file declares: `src/plan/mod.rs` (`Plan::decide`).
 #[test]
 fn each_station_that_the_design_names_is_in_its_file() {
