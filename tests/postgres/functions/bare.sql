@@ -19,6 +19,8 @@ words as (
 select distinct word
   from words
  where not exists (select from pg_get_keywords() k where k.word = words.word)
+   -- A variable; a word of SQL from PostgreSQL 18 on.
+   and word <> 'period'
    and not case what
        when 'relation' then to_regclass('pg_catalog.' || word) is not null
        when 'type' then to_regtype('pg_catalog.' || word) is not null
