@@ -44,6 +44,7 @@ mod sweeper;
 mod teller;
 mod traced;
 mod transactions;
+mod upgrade;
 mod world;
 
 /// Where the sources are.
