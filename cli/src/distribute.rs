@@ -7,9 +7,9 @@ use crate::output::OutputArgs;
 
 /// Distribute the tables over the nodes of Citus by their column `part`.
 ///
-/// Run it on the coordinator, and then tell the number of parts to every limiter and gate with `parts(N)`: a process
-/// that was told another number fails at its first call, and one that was told nothing at its first insert. Each table
-/// is locked while its rows are carried over.
+/// Run it on the coordinator, and then give every limiter and gate the number of parts with `parts(N)`. A process with
+/// another number fails at its first call, and a process without one at its first insert. The command locks each table
+/// while it carries over the rows.
 #[derive(Debug, clap::Args)]
 pub(crate) struct DistributeArgs {
     /// Over how many parts: a power of two. A node holds whole parts.

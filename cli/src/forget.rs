@@ -13,12 +13,12 @@ use crate::output::{OutputArgs, counted, shown};
 use crate::storage;
 use crate::target::key;
 
-/// Delete what is known of a key: its rows, its calls and its overrides, of all limits of the table `tollgate.limits`
-/// and of the limits file.
+/// Delete a key's rows, its calls and its overrides, of all limits of the table `tollgate.limits` and of the limits
+/// file.
 ///
 /// For somebody who is gone for good: debts and wallets go, too, and the ids of calls, so that a retry is charged
-/// again. If the key is asked once more, it is full. A key of several parts, such as `org|user`, is another key. All is
-/// deleted or nothing.
+/// again. The next call of the key finds it full. A key of several parts, such as `org|user`, is another key. The
+/// command deletes all of it or nothing.
 #[derive(Debug, clap::Args)]
 pub(crate) struct ForgetArgs {
     /// The key as `tollgate inspect` shows it.

@@ -44,7 +44,7 @@ enum MigrateCommand {
     Validate,
 }
 
-/// Who may call the SQL functions. Until then, nobody but the owner may.
+/// Roles that may call the SQL functions. Without a grant only the owner may.
 #[derive(Debug, clap::Args)]
 struct GrantArgs {
     /// Let a role ask limits by SQL functions (`consume`, `reserve`, `check`, …), without any right on the tables.

@@ -24,10 +24,10 @@ use meaning::{Meaning, asked};
 pub(crate) enum OverrideCommand {
     /// Give a key other numbers, deny it, or let it through, for a while or until the override is removed.
     ///
-    /// A key has one override for each label: another of the same label takes its place, and the command says so. Of
-    /// those that are live deny beats unlimited, and unlimited beats numbers, for the key as for every key. Numbers of
-    /// the key beat those of every key, and of several the ones that were set last count. Services that watch overrides
-    /// go by it within about a second, SQL functions at once.
+    /// A key has one override for each label: another of the same label takes its place, and the command says so. Among
+    /// live overrides a deny beats unlimited, and unlimited beats numbers, for the key as for every key. Numbers of the
+    /// key beat those of every key, and of several the ones that were set last count. Services that watch overrides go by
+    /// it within about a second, SQL functions at once.
     #[command(override_usage = "tollgate override set [OPTIONS] --reason <TEXT> <NAME> <KEY|--every-key> \
                                 <--deny|--unlimited|--rate N>")]
     Set(SetArgs),
@@ -86,7 +86,7 @@ pub(crate) struct SetArgs {
     #[arg(long, value_name = "TEXT")]
     reason: String,
 
-    /// Who says so; the role of the session unless given.
+    /// The person or program that sets it; the role of the session unless given.
     #[arg(long, value_name = "WHO")]
     by: Option<String>,
 

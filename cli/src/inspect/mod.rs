@@ -35,7 +35,7 @@ pub(crate) struct InspectArgs {
     #[arg(value_name = "NAME")]
     name: String,
 
-    /// Whom it applies to, as the list shows it.
+    /// The key that it applies to, as the list shows it.
     #[arg(value_name = "KEY", value_parser = key, conflicts_with = "global")]
     key: Option<Key>,
 

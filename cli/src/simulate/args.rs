@@ -40,7 +40,7 @@ pub(crate) struct SimulateArgs {
     #[arg(long, conflicts_with_all = ["reserve", "lend_above"])]
     in_turn: bool,
 
-    /// What is in a wallet as its first caller comes: nothing else fills it.
+    /// The tokens in a wallet as its first caller comes: nothing else fills it.
     #[arg(long, value_name = "TOKENS", default_value = "0", hide_default_value = true)]
     funds: Tokens,
 
@@ -70,7 +70,7 @@ pub(crate) struct SimulateArgs {
     #[arg(long, value_name = "SPAN", value_parser = humantime::parse_duration)]
     work: Option<Duration>,
 
-    /// What each call has used when its work ends, and is settled at; its cost, if not given.
+    /// The tokens that each call has used when its work ends, and is settled at; its cost, if not given.
     #[arg(long, value_name = "TOKENS", requires = "work")]
     used: Option<Tokens>,
 

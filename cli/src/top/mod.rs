@@ -20,8 +20,8 @@ use view::View;
 /// Follow the tables on a full screen: the hottest and the most exhausted keys, and debts.
 ///
 /// Each look reads eight megabytes of each table at most, in a transaction that writes nothing; of larger tables it
-/// shows a part, and says so. On Citus it reads them whole, part by part. With a limits file it shows what remains now,
-/// and what was taken is exact; without one it shows what was used at the last write.
+/// shows a part, and says so. On Citus it reads them whole, part by part. With a limits file it shows the tokens that
+/// remain now, and counts exactly those that were taken; without one it shows those that were used at the last write.
 #[derive(Debug, clap::Args)]
 pub(crate) struct TopArgs {
     #[command(flatten)]
