@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use sqlx::error::DatabaseError;
 use sqlx::postgres::{PgConnectOptions, PgPoolOptions};
-use sqlx::{ConnectOptions, Connection, PgConnection, PgPool, Postgres, Transaction};
+use sqlx::{Acquire, ConnectOptions, Connection, PgConnection, PgPool, Postgres, Transaction};
 use tollgate::algebra::Timestamp;
 
 use crate::error::CommandError;
@@ -105,6 +105,15 @@ fn remedy(error: &sqlx::Error) -> &'static str {
         Some("57P03") => "the server is starting up or shutting down: try again in a moment",
         _ => "check --database-url, and that the server runs",
     }
+}
+
+/// A transaction whose statements fail where row security would hide rows, also on a connection without that setting.
+pub(crate) async fn begin<'c>(
+    conn: impl Acquire<'c, Database = Postgres>,
+) -> Result<Transaction<'c, Postgres>, sqlx::Error> {
+    let mut tx = conn.begin().await?;
+    sqlx::raw_sql("set local row_security = off").execute(&mut *tx).await?;
+    Ok(tx)
 }
 
 /// A transaction that cannot write, whose statements see one state of the database, and take no longer than `timeout`

@@ -3,10 +3,10 @@
 use std::collections::BTreeSet;
 
 use serde_json::json;
-use sqlx::{AssertSqlSafe, Connection};
+use sqlx::AssertSqlSafe;
 use tollgate::{Key, Limits, Storage, migrate};
 
-use crate::database::DatabaseArgs;
+use crate::database::{DatabaseArgs, begin};
 use crate::error::CommandError;
 use crate::limits_file::LimitsArgs;
 use crate::output::{OutputArgs, counted, shown};
@@ -47,7 +47,7 @@ pub(crate) async fn run(args: ForgetArgs) -> Result<(), CommandError> {
     }
     let names: Vec<_> = names.into_iter().collect();
     let parts = migrate::parts(&mut conn).await?;
-    let mut tx = conn.begin().await?;
+    let mut tx = begin(&mut conn).await?;
     let mut forgotten = [0; 3];
     // In the one lock order: rows before calls.
     let tables = [storage::table(Storage::Ephemeral), storage::table(Storage::Durable), "tollgate.calls"];

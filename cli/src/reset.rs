@@ -7,7 +7,7 @@ use serde_json::json;
 use sqlx::PgPool;
 use tollgate::{Gate, Key, Limit, migrate};
 
-use crate::database::DatabaseArgs;
+use crate::database::{DatabaseArgs, begin};
 use crate::error::{CommandError, Exit};
 use crate::output::{OutputArgs, counted};
 use crate::storage;
@@ -83,7 +83,7 @@ async fn page(pool: &PgPool, limit: &Limit, last: Option<&Key>) -> Result<Vec<Ke
         .bind(last.map(Key::as_str))
         .bind(PAGE)
         .persistent(false)
-        .fetch_all(pool)
+        .fetch_all(&mut *begin(pool).await?)
         .await?;
     Ok(keys.into_iter().map(Key::try_from).collect::<Result<_, _>>()?)
 }
@@ -97,7 +97,7 @@ async fn confirmed(pool: &PgPool, limit: &Limit) -> Result<bool, CommandError> {
         "select pg_catalog.count(distinct key) from tollgate.balances where name = $1 and storage = $2",
     );
     let keys = keys.bind(limit.name()).bind(storage::name(limit.spec().storage)).persistent(false);
-    let keys = counted(keys.fetch_one(pool).await?, "key");
+    let keys = counted(keys.fetch_one(&mut *begin(pool).await?).await?, "key");
     write!(stderr(), "Fill up {keys} of limit {:?}, and forgive their debts? [y/N] ", limit.name())?;
     stderr().flush()?;
     let mut answer = String::new();

@@ -12,7 +12,7 @@ use tokio::time::Instant;
 use tollgate::{Storage, Sweeper, Swept, migrate};
 
 use crate::at_least;
-use crate::database::DatabaseArgs;
+use crate::database::{DatabaseArgs, begin};
 use crate::error::CommandError;
 use crate::output::{OutputArgs, counted, print, tell};
 use crate::parts::Away;
@@ -189,7 +189,7 @@ async fn sweep_part(
         let began = Instant::now();
         let query = sqlx::query(AssertSqlSafe(&*sql)).bind(part).bind(args.margin.as_secs_f64()).bind(most);
         // A transaction keeps a pooler from sending a statement's parts to different servers.
-        let mut tx = pool.begin().await?;
+        let mut tx = begin(pool).await?;
         let done = query.persistent(false).execute(&mut *tx).await?.rows_affected();
         tx.commit().await?;
         *rows += done;

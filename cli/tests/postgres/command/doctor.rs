@@ -159,6 +159,13 @@ async fn row_security_is_an_error_of_the_doctor_and_of_each_command() {
     }
     assert!(findings(&world.url_of(OWNER), &[]).iter().all(|finding| finding["check"] != "row_security"));
     world.sql("alter table tollgate.durable force row level security").await;
+    // A URL with a search path of its own, and a pooler that takes none, keep the session's settings.
+    let url = world.command_url();
+    let url = format!("{url}{}options=-csearch_path%3Dpublic", if url.contains('?') { '&' } else { '?' });
+    for args in [&["forget", "ada"][..], &["reset", "send_message", "--all", "--yes"], &["sweep", "--dry-run"]] {
+        let told = failure(&run(tollgate().args(args).env("DATABASE_URL", &url).env("TOLLGATE_LIMITS", EXAMPLE)));
+        assert!(told.contains("bypassrls"), "{args:?}: {told}");
+    }
     let what = format!("row security hides rows of tollgate.durable from role {OWNER}");
     expect(&world, &["--role", OWNER], "row_security", "error", &what);
 }
