@@ -1,5 +1,7 @@
+use std::fmt::Display;
 use std::iter;
 use std::ops::ControlFlow;
+use std::time::Duration;
 
 use ratatui::Terminal;
 use ratatui::backend::TestBackend;
@@ -91,7 +93,7 @@ fn total(storage: Storage, totals: &Totals) -> Line<'static> {
 
 fn key_lines(lines: &[&KeyLine], height: u16) -> Table<'static> {
     let heads = ["LIMIT", "KEY", "REMAINING", "USED", "OF", "TAKEN/s", "LEASES", "FULL IN", "CLEARS IN", "STORAGE"];
-    let lengths = [11, 11, 9, 11, 6, 11, 11, 9].map(Constraint::Length);
+    let lengths = [NUMBER, NUMBER, CAPACITY, NUMBER, 6, NUMBER, NUMBER, 9].map(Constraint::Length);
     let widths = [Constraint::Fill(2), Constraint::Fill(3)].into_iter().chain(lengths);
     let lines = lines.iter().take(usize::from(height)).map(|line| key_line(line));
     Table::new(lines, widths).header(header(heads))
@@ -100,19 +102,19 @@ fn key_lines(lines: &[&KeyLine], height: u16) -> Table<'static> {
 fn key_line(line: &KeyLine) -> Row<'static> {
     let taken = line.taken_per_second.map_or_else(unknown, |taken| {
         let at_least = if taken > 0.0 && line.capacity.is_none() { "≥ " } else { "" };
-        format!("{at_least}{taken:.1}")
+        format!("{at_least}{}", number(format_args!("{taken:.1}"), NUMBER - 2))
     });
     let key = if line.key.is_empty() { "(all callers)".to_owned() } else { printable(&line.key) };
     let key = if line.shard == 0 { key } else { format!("{key} #{}", line.shard) };
     let key = if line.overridden { format!("{key} (overridden)") } else { key };
     let cells = [
-        line.remaining.map_or_else(unknown, |remaining| remaining.to_string()),
-        line.used.to_string(),
-        line.capacity.map_or_else(unknown, |capacity| capacity.to_string()),
+        line.remaining.map_or_else(unknown, |remaining| number(remaining, NUMBER)),
+        number(line.used, NUMBER),
+        line.capacity.map_or_else(unknown, |capacity| number(capacity, CAPACITY)),
         taken,
         if line.leases > 0 { line.leases.to_string() } else { String::new() },
-        line.full_in.map_or_else(|| "never".to_owned(), span),
-        line.clears_in.map(span).unwrap_or_default(),
+        line.full_in.map_or_else(|| "never".to_owned(), short),
+        line.clears_in.map(short).unwrap_or_default(),
     ];
     let names = [printable(&line.limit), key].map(Cell::from);
     let row = Row::new(names.into_iter().chain(cells.map(right)).chain([storage::name(line.storage).into()]));
@@ -131,6 +133,23 @@ fn header<const N: usize>(heads: [&'static str; N]) -> Row<'static> {
     Row::new(cells).style(Style::new().add_modifier(Modifier::BOLD))
 }
 
+/// A number in at most so many characters: with fewer decimals, or rounded. The table would cut its first digits off.
+fn number(number: impl Display, width: u16) -> String {
+    let (text, width) = (number.to_string(), usize::from(width));
+    match text.find('.').unwrap_or(text.len()) {
+        _ if text.len() <= width => text,
+        whole if whole <= width => text[..width].trim_end_matches('.').to_owned(),
+        _ => format!("{:.3e}", text.parse::<f64>().unwrap_or_default()),
+    }
+}
+
+/// A span that fits: of two long units the first alone.
+fn short(long: Duration) -> String {
+    let text = span(long);
+    let is_long = text.len() > usize::from(NUMBER);
+    text.split_once(' ').filter(|_| is_long).map_or_else(|| text.clone(), |(first, _)| first.to_owned())
+}
+
 fn right(text: String) -> Cell<'static> {
     Cell::from(Line::from(text).right_aligned())
 }
@@ -145,3 +164,23 @@ const HEAD: u16 = 4;
 const FOOT: u16 = 3;
 /// Of plain text: wide enough for all columns.
 const WIDTH: u16 = 120;
+/// Of the columns of numbers and spans, and of that of capacities.
+const NUMBER: u16 = 11;
+const CAPACITY: u16 = 9;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_number_loses_its_last_digits_and_never_its_first() {
+        let tokens = |micros| number(Tokens::from_micros(micros), NUMBER);
+        assert_eq!(tokens(56_421_999_604_123), "56421999.60");
+        assert_eq!(tokens(-1_234_567_890_100_000), "-1234567890");
+        assert_eq!(tokens(60_000_000), "60");
+        assert_eq!(tokens(i64::MIN), "-9.223e12");
+        assert_eq!(number(format_args!("{:.1}", 15_000_000.0), 9), "15000000");
+        assert_eq!(short(Duration::from_hours(24 * 365 * 400)), "399years");
+        assert_eq!(short(Duration::from_hours(30)), "1day 6h");
+    }
+}
