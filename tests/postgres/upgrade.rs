@@ -21,7 +21,7 @@ use crate::teller::run;
 use crate::world::{OWNER, World, is_distributed, limiter, second, sweeper};
 
 #[tokio::test]
-async fn a_dump_of_0_1_0_is_migrated_and_read() {
+async fn tables_of_0_1_0_are_migrated_and_read() {
     // The dump is of plain tables.
     if is_distributed() {
         return;
