@@ -19,13 +19,18 @@ pub(super) struct Definitions {
     months: Vec<i64>,
 }
 
+/// A kind and, if it counts in steps, the period and the start of these.
+pub(super) type Grid = (LimitKind, Option<(Duration, Option<Duration>)>);
+
 impl Definitions {
     pub(super) fn iter(&self) -> impl Iterator<Item = &Limit> {
         self.limits.iter()
     }
 
-    pub(super) fn kind(&self, which: usize) -> LimitKind {
-        self.limits[which].spec().kind
+    pub(super) fn grid(&self, which: usize) -> Grid {
+        let spec = self.limits[which].spec();
+        let in_steps = matches!(spec.kind, LimitKind::SteppedBucket | LimitKind::FixedWindow);
+        (spec.kind, in_steps.then_some((spec.period, spec.start)))
     }
 
     /// The first of them alone.

@@ -4,24 +4,23 @@ use proptest::prelude::*;
 use tollgate::plan::Answer;
 use tollgate::{LimitKind, Tokens};
 
-use super::definitions::{Definitions, KINDS, of_any_kind, of_one_grid, over_named_months, room};
+use super::definitions::{Definitions, Grid, KINDS, of_any_kind, of_one_grid, over_named_months, room};
 use super::left::Left;
 use super::story::{Event, spans, stories, tell};
 use crate::story::config;
 use crate::world::{at, due};
 
-/// How often another kind had its turn, from one instant to another, where one of the two counts in steps.
+/// How often another kind or grid had its turn, from one instant to another, where one of the two counts in steps.
 fn turns(definitions: &Definitions, events: &[Event], from: i64, to: i64) -> i64 {
-    let kinds: Vec<_> = events
+    let granted: Vec<_> = events
         .iter()
         .filter_map(|event| match *event {
-            Event::Granted { which, at, .. } if (from..=to).contains(&at) => Some(definitions.kind(which)),
+            Event::Granted { which, at, .. } if (from..=to).contains(&at) => Some(definitions.grid(which)),
             _ => None,
         })
         .collect();
-    let in_steps = |kind| matches!(kind, LimitKind::SteppedBucket | LimitKind::FixedWindow);
-    let is_turn = |two: &&[LimitKind]| two[0] != two[1] && two.iter().any(|kind| in_steps(*kind));
-    i64::try_from(kinds.windows(2).filter(is_turn).count()).unwrap()
+    let is_turn = |two: &&[Grid]| two[0] != two[1] && two.iter().any(|(_, steps)| steps.is_some());
+    i64::try_from(granted.windows(2).filter(is_turn).count()).unwrap()
 }
 
 proptest! {
@@ -43,7 +42,8 @@ proptest! {
     }
 
     /// Live definitions of any kinds, grids and numbers of rows grant no more than all of them would, each by itself. A
-    /// row that counts in steps stands at the start of one: so where kinds take turns, each turn may bring a capacity.
+    /// row that counts in steps stands at the start of one: so where kinds or grids take turns, each turn may bring a
+    /// capacity.
     #[test]
     fn definitions_of_any_kinds_grant_no_more_than_their_sum(
         definitions in of_any_kind(&[KINDS.as_slice(), &[LimitKind::SteppedBucket]].concat()),
