@@ -626,24 +626,4 @@ proptest! {
             prop_assert!(granted <= bound, "{first:?} to {last:?}");
         }
     }
-
-    /// While two definitions of one kind and of any grids are live: the sum of both. The span counts from the instant
-    /// at which the row stands, because a row does not say which definition wrote it: up to a period of a stepped one
-    /// before the first grant.
-    #[test]
-    fn two_live_definitions_of_one_kind_are_bounded_by_the_sum_of_both(
-        both in prop_oneof![[limits(drip()), limits(drip())], [limits(steps()), limits(steps())]],
-        story in stories(),
-        turns in vec(0_usize..2, STORY),
-    ) {
-        prop_assume!(both[0].spec().kind == both[1].spec().kind);
-        let models = [Model::of(&both[0].global()), Model::of(&both[1].global())];
-        let room = models.iter().map(|model| &model.capacity + &model.max_reserved).sum::<BigInt>();
-        let events = take_turns(&both, &story, &turns);
-        for (first, last, granted) in spans(&events) {
-            let stood = first.after.as_ref().unwrap().ts;
-            let refilled = models.each_ref().map(|model| model.refilled(stood, stood, last.now));
-            prop_assert!(granted <= &room + refilled.iter().sum::<BigInt>(), "{first:?} to {last:?}");
-        }
-    }
 }
