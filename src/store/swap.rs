@@ -47,6 +47,18 @@ struct SwapRows<'f> {
     groups: Vec<i32>,
 }
 
+/// Runs a statement that writes the rows of a swap, which it binds before anything else, and yields what it wrote.
+macro_rules! swap {
+    ($store:ident, $rows:ident, $durable:literal, $ephemeral:literal $(, $($bind:tt)*)?) => {
+        fetch!(
+            $store, $rows.first.storage(), $durable, $ephemeral,
+            columns::part($rows.first), &$rows.tids as &[&str], &$rows.xmins as &[&str], &$rows.values.amounts,
+            &$rows.values.instants as &[Timestamp], &$rows.values.full_at as &[Timestamp], &$rows.groups
+            $(, $($bind)*)?
+        )
+    };
+}
+
 impl Store<'_> {
     /// Reads rows, given in lock order, without a lock.
     pub(crate) async fn peek(&mut self, rows: &[Row]) -> Result<Found, Error> {
@@ -100,37 +112,18 @@ impl Store<'_> {
 
     /// Writes rows without a list, each by itself.
     async fn swap_rows(&mut self, rows: &SwapRows<'_>) -> Result<Vec<PgRow>, sqlx::Error> {
-        fetch!(
-            self,
-            rows.first.storage(),
-            "src/store/sql/swap.sql",
-            "src/store/sql/ephemeral/swap.sql",
-            columns::part(rows.first),
-            &rows.tids as &[&str],
-            &rows.xmins as &[&str],
-            &rows.values.amounts,
-            &rows.values.instants as &[Timestamp],
-            &rows.values.full_at as &[Timestamp],
-            &rows.groups
-        )
+        swap!(self, rows, "src/store/sql/swap.sql", "src/store/sql/ephemeral/swap.sql")
     }
 
     /// Writes rows group by group, each group as a whole or not at all.
     async fn swap_groups(&mut self, rows: &SwapRows<'_>) -> Result<Vec<PgRow>, sqlx::Error> {
         let sizes = rows.groups.chunk_by(i32::eq).flat_map(|group| iter::repeat_n(count(group.len()), group.len()));
         let sizes: Vec<_> = sizes.collect();
-        fetch!(
+        swap!(
             self,
-            rows.first.storage(),
+            rows,
             "src/store/sql/swap_groups.sql",
             "src/store/sql/ephemeral/swap_groups.sql",
-            columns::part(rows.first),
-            &rows.tids as &[&str],
-            &rows.xmins as &[&str],
-            &rows.values.amounts,
-            &rows.values.instants as &[Timestamp],
-            &rows.values.full_at as &[Timestamp],
-            &rows.groups,
             &sizes,
             &rows.values.lists.numbers,
             &rows.values.lists.firsts as &[Option<i32>],
@@ -161,18 +154,11 @@ impl Store<'_> {
             row_counts.push(count(rows));
             call_counts.push(count(used_calls));
         }
-        fetch!(
+        swap!(
             self,
-            rows.first.storage(),
+            rows,
             "src/store/sql/swap_calls.sql",
             "src/store/sql/ephemeral/swap_calls.sql",
-            columns::part(rows.first),
-            &rows.tids as &[&str],
-            &rows.xmins as &[&str],
-            &rows.values.amounts,
-            &rows.values.instants as &[Timestamp],
-            &rows.values.full_at as &[Timestamp],
-            &rows.groups,
             &rows.values.lists.numbers,
             &rows.values.lists.firsts as &[Option<i32>],
             &rows.values.lists.lasts as &[Option<i32>],
