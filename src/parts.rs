@@ -4,7 +4,7 @@ use crate::hash::stable_hash;
 use crate::key::Key;
 
 /// The number of parts over which Citus distributes the tables; 0 on plain PostgreSQL.
-#[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(crate) struct Parts(u16);
 
 impl Parts {

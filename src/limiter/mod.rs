@@ -110,11 +110,17 @@ pub use in_transaction::{BegunByHand, InTransaction};
 /// }
 /// # let _ = send;
 /// ```
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug)]
 #[must_use = "a limiter limits nothing until it is asked"]
 pub struct Limiter {
     at: Option<Timestamp>,
     lock_timeout: Option<Duration>,
     backend: Backend,
     overrides: Option<Overrides>,
+}
+
+impl Default for Limiter {
+    fn default() -> Self {
+        Self::new()
+    }
 }

@@ -99,7 +99,7 @@ pub(crate) struct Store<'c> {
 }
 
 /// The servers behind the connections.
-#[derive(Clone, Copy, Debug, Default)]
+#[derive(Clone, Copy, Debug)]
 pub(crate) struct Backend {
     /// Whether a pooler does not follow named statements.
     pub(crate) unnamed: bool,
