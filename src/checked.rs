@@ -1,5 +1,5 @@
-//! What a limiter and a gate do around each decision. They check a call in the form in which they decide it: with an
-//! id, and under the overrides of its limits. They report how it was answered.
+//! The steps around each decision, for limiter and gate alike: a check of the call in the form in which they decide it,
+//! with an id and under the overrides of its limits, and the report of its answer.
 
 use std::time::{SystemTime, UNIX_EPOCH};
 

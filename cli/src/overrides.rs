@@ -26,8 +26,8 @@ pub(crate) enum OverrideCommand {
     ///
     /// A key has one override for each label: another of the same label takes its place, and the command says so. Among
     /// live overrides a deny beats unlimited, and unlimited beats numbers, for the key as for every key. Numbers of the
-    /// key beat those of every key, and of several the ones that were set last count. Services that watch overrides go by
-    /// it within about a second, SQL functions at once.
+    /// key beat those of every key, and of several the ones that were set last count. Services that watch overrides go
+    /// by it within about a second, SQL functions at once.
     #[command(override_usage = "tollgate override set [OPTIONS] --reason <TEXT> <NAME> <KEY|--every-key> \
                                 <--deny|--unlimited|--rate N>")]
     Set(SetArgs),

@@ -58,7 +58,6 @@ fn spec(row: &PgRow) -> Result<LimitSpec, sqlx::Error> {
     })
 }
 
-/// A kind or a storage, by its word in limits files.
 fn decode(error: impl std::error::Error + Send + Sync + 'static) -> sqlx::Error {
     sqlx::Error::Decode(error.into())
 }

@@ -41,7 +41,7 @@ holders as (
      union
     select g.may, g.owner from granted g
      union
-    -- Who owns the function of a trigger may have had the right to make it.
+    -- The owner of a trigger's function may have had the right to make the trigger.
     select 'give', p.proowner
       from pg_catalog.pg_trigger t
       join pg_catalog.pg_class c on c.oid = t.tgrelid

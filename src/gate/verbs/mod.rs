@@ -112,7 +112,7 @@ impl Gate {
     }
 }
 
-/// The runtime of the caller. It is asked for first, because only its tasks could give taken tokens back.
+/// The runtime of the caller. A verb asks for it first, because only its tasks could give taken tokens back.
 fn runtime() -> Result<Handle, Error> {
     Handle::try_current().map_err(|_| Error::Stopped)
 }

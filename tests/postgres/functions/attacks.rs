@@ -344,7 +344,7 @@ async fn a_trigger_without_its_new_rows_is_an_error() {
             assert_eq!(fails(&mut attacker.conn, fire).await, "TG002", "{when} {how}");
             attacker.run("drop trigger tried on evil.plain").await;
         }
-        // Nothing is in the way of one that has them, unless a temporary relation could be meant.
+        // A trigger that has its new rows works, unless its table could be a temporary relation.
         let with = "create trigger tried after insert on evil.plain referencing new table as inserted
                            for each statement execute function tollgate.limit_inserts('ten', 'author')";
         attacker.run(with).await;
