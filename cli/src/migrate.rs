@@ -30,7 +30,7 @@ enum MigrateCommand {
         #[command(flatten)]
         grants: GrantArgs,
     },
-    /// Say what is applied and what is missing.
+    /// Name the applied migrations and the missing ones.
     Status,
     /// Print all migrations as SQL that is safe to run twice, for psql or another migration tool. Needs no database.
     Sql {

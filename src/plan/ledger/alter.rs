@@ -28,7 +28,7 @@ impl Ledger<'_> {
             }
             Alteration::Debit(amount) => pool.debit(amount).map_err(|TooDeep| unfit(limit, FitError::DebtTooDeep))?,
             Alteration::Reset => pool.reset(),
-            // A row that was missing cannot be told from one that was reset.
+            // A row that was missing looks like one that was reset.
             Alteration::GiveBack(rest) => pool.credit(rest.owed(&target.terms, pool.now())),
             Alteration::Look => Vec::new(),
         };
