@@ -23,6 +23,7 @@ mod storage;
 mod sweep;
 mod target;
 mod top;
+mod usage;
 mod verbs;
 
 use std::process::ExitCode;
@@ -98,6 +99,7 @@ enum Command {
     Simulate(simulate::SimulateArgs),
     Sweep(sweep::SweepArgs),
     Top(top::TopArgs),
+    Usage(usage::UsageArgs),
 }
 
 #[tokio::main]
@@ -136,6 +138,7 @@ async fn carry_out(command: Command) -> Result<Exit, CommandError> {
         Command::Simulate(args) => simulate::run(args)?,
         Command::Sweep(args) => sweep::run(args).await?,
         Command::Top(args) => top::run(args).await?,
+        Command::Usage(args) => usage::run(args).await?,
     }
     Ok(Exit::Done)
 }

@@ -109,4 +109,29 @@ impl Limit {
     pub const fn wallet(name: &'static str) -> Self {
         Self::define(name, LimitKind::Wallet, 0, Duration::ZERO)
     }
+
+    /// A [wallet](Self::wallet) whose overdraft has no bound: it refuses nobody, and counts what is used.
+    ///
+    /// Charge it in the same call as the limits, with the month as the first part of its key: then a settlement, a
+    /// cancel or a lapse corrects both. What a key has used is its [`Balance::used`](crate::Balance::used), and
+    /// `tollgate usage` lists it for all keys. As one row counts for a key, calls of one key take turns.
+    ///
+    /// ```
+    /// use tollgate::{Limit, MINUTE};
+    ///
+    /// const TOKENS: Limit = Limit::token_bucket("tokens", 40_000, MINUTE);
+    /// const USAGE: Limit = Limit::meter("usage");
+    ///
+    /// let month = chrono::Utc::now().format("%Y-%m").to_string();
+    /// let call = [TOKENS.key("acme").cost(1_200), USAGE.key((month, "acme")).cost(1_200)];
+    /// # let _ = call;
+    /// ```
+    ///
+    /// # Panics
+    ///
+    /// Where a [`LimitFault`] applies.
+    #[track_caller]
+    pub const fn meter(name: &'static str) -> Self {
+        Self::wallet(name).unbounded_reservations()
+    }
 }

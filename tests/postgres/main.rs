@@ -21,6 +21,7 @@ mod leases;
 #[allow(dead_code, reason = "the tests of the plan need the rest")]
 #[path = "../pure/world.rs"]
 mod memory;
+mod meter;
 mod migrate;
 mod odds;
 mod orders;

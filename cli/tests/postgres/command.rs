@@ -10,6 +10,7 @@ pub(crate) mod limits;
 mod overrides;
 mod parts;
 mod pooler;
+mod usage;
 mod verbs;
 
 use std::fmt::Display;

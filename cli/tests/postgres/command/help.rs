@@ -19,6 +19,7 @@ fn the_help_of_each_command_is_what_it_was() {
         "simulate",
         "sweep",
         "top",
+        "usage",
     ] {
         let help = stdout(&run(tollgate().args(command.split(' ')).arg("--help")));
         snapshot(&format!("help_{}", command.replace(' ', "_")), &help);

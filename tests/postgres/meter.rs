@@ -1,0 +1,56 @@
+//! Meters: the sum of what calls cost in the end.
+
+use std::collections::BTreeMap;
+
+use tollgate::{HOUR, Limit, Source};
+
+use crate::gate::stage::{EVER, pool};
+use crate::world::{World, patient, sweeper};
+
+const BUDGET: Limit = Limit::fixed_window("budget", 150, EVER);
+const USAGE: Limit = Limit::meter("usage");
+
+/// What becomes of a granted call.
+const SETTLED: u32 = 0;
+const GIVEN_BACK: u32 = 1;
+const LAPSED: u32 = 2;
+
+#[tokio::test]
+async fn a_month_of_usage_is_the_sum_of_what_its_calls_cost_in_the_end() {
+    let world = World::new().await;
+    let shared = pool(&world.url(), 3).await;
+    let gates = [patient(&shared).build(), patient(&shared).prefetch(HOUR).build()];
+    let (mut sums, [mut repeats, mut refusals]) = (BTreeMap::<u32, i64>::new(), [0; 2]);
+    for call in 0..300_u32 {
+        // Each call comes twice, the second time through the other gate.
+        let (id, gate) = (call / 2, &gates[call as usize % 2]);
+        let (user, cost, end) = (id % 3, id % 9 + 1, id % 5);
+        let [budget, usage] = [BUDGET.key(user), USAGE.key(("2026-11", user))].map(|request| request.cost(cost));
+        let budget = if end == LAPSED { budget.lapses_after(HOUR) } else { budget };
+        let Ok(grant) = gate.consume([budget.once(id), usage]).await.unwrap().granted() else {
+            refusals += 1;
+            continue;
+        };
+        if grant.source == Source::Repeated {
+            repeats += 1;
+            continue;
+        }
+        let spent = match end {
+            SETTLED | GIVEN_BACK => {
+                let spent = if end == SETTLED { cost + 3 } else { 0 };
+                gate.settle(grant, spent).await.unwrap();
+                spent
+            }
+            LAPSED => 0,
+            _ => cost,
+        };
+        *sums.entry(user).or_default() += i64::from(spent);
+    }
+    assert!(repeats > 20 && refusals > 20, "{repeats} repeats, {refusals} refusals");
+    world.sql("update tollgate.calls set lapses_at = 'epoch' where lapses_at is not null").await;
+    sweeper().reap(&world.pool).await.unwrap();
+    for (user, sum) in sums {
+        let balance = gates[0].balance(USAGE.key(("2026-11", user))).await.unwrap();
+        assert_eq!(balance.used.micros(), sum * 1_000_000, "user {user}");
+    }
+}
