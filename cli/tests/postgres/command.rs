@@ -3,6 +3,7 @@
 mod distribute;
 mod doctor;
 mod failure;
+mod guide;
 mod help;
 mod inspect;
 mod leases;
