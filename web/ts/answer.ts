@@ -1,4 +1,4 @@
-// What one answer tells of all later instants. Instants are by the mirror's own clock, in milliseconds.
+// One answer, and what follows from it for later instants. Instants are by the mirror's own clock, in milliseconds.
 import type { ToldLimit, ToldLimits } from "./fields.js";
 
 /** A call was refused until an instant. */
@@ -65,8 +65,8 @@ export class Answer {
       const { until, isTold, cost: refused } = this.refusal;
       // A limit that is not listed may refuse less, too.
       if (at < until && (cost >= refused || !this.#isComplete)) return false;
-      // The wait is over all limits: what was refused then passes, and of more nothing is known. A guess is a try, and
-      // no better one is known where no limit was told.
+      // The wait is over all limits: the refused cost then passes, and a greater one may not. A guess is a try, and
+      // without a limit there is no better one.
       if (at >= until && (isTold || !this.hasLimits) && cost + charges.cost <= refused) return true;
     }
     return this.hasLimits && cost <= this.leftAt(at, charges);

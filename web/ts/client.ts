@@ -1,4 +1,4 @@
-// A client of `examples/axum.rs` that waits as it is told.
+// A client of `examples/axum.rs` that waits as long as the answers say.
 import { RateLimitMirror, type Known } from "./mirror.js";
 
 const at = <T extends HTMLElement>(id: string) => document.getElementById(id) as T;

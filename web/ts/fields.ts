@@ -1,4 +1,5 @@
-// What the header fields of a response say of limits and waits, in seconds. Of several readings the latest "go" counts.
+// Reads limits and waits from the header fields of a response, in seconds. If a field can be read in several ways, the
+// one with the latest "go" counts.
 import { parseList } from "structured-headers";
 import { clocksOf, spanOf, spanOfNumber, YEAR, type Clocks, type Span } from "./spans.js";
 
@@ -47,7 +48,7 @@ function draftedOf(fields: Fields, clocks: Clocks): ToldLimits {
   const policies = itemsOf(fields.get("ratelimit-policy"));
   const told = itemsOf(fields.get("ratelimit")).flatMap((item) => {
     const named = policies.filter((policy) => policy.name === item.name);
-    // Of two policies of one name nobody knows which is meant.
+    // If two policies have the name, nothing says which of them the limit has.
     const limit = draftedLimit(item, named.length === 1 ? named[0] : undefined, clocks);
     return limit === undefined ? [] : [{ name: item.name, limit }];
   });
@@ -115,7 +116,7 @@ function olderOf(fields: Fields, clocks: Clocks): ToldLimit[] {
     const [left, quotas] = [leftOf(numbers(form("remaining"))), numbers(form("limit"))];
     if (left === undefined || isNothing(left, quotas)) return [];
     const [reset, quota] = [spanOf(form("reset") ?? "", clocks), quotaOf(quotas)];
-    // Nothing comes to a wallet by itself, whose limit is told as 0.
+    // A wallet's limit is written as 0, and time brings it nothing.
     const more = quotas.length > 0 && quota === undefined ? undefined : reset?.seconds;
     return [{ left, more, quota, window: undefined }];
   });

@@ -84,7 +84,7 @@ export function put(input: HTMLInputElement | HTMLTextAreaElement, value: string
 
 function slide(slider: HTMLInputElement, value: number): void {
   if (!Number.isFinite(value)) return;
-  // Whoever moves it keeps its scale.
+  // A slider that somebody moves keeps its scale.
   if (slider !== document.activeElement) slider.max = `${10 ** Math.max(1, Math.ceil(Math.log10(2 * value)))}`;
   slider.value = `${value}`;
 }

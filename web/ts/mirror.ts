@@ -1,4 +1,4 @@
-// What a client of an API knows of its limit: from header fields, by the server's clock.
+// A client's picture of its limit at an API: from header fields, by the server's clock.
 import { Answer, type Charges } from "./answer.js";
 import { isRefusal, limitsOf, retryAfterOf, type Fields } from "./fields.js";
 import { Turns, type Ticket } from "./turns.js";
@@ -60,19 +60,20 @@ interface Recorded {
 }
 
 /**
- * The balance that a server has told, brought to now.
+ * The balance in a server's latest answer, brought to now.
  *
  * It never says that a call passes before the server would grant it, as long as nobody else spends and each answer
  * tells of all limits of its call:
  *
  * - It counts from the arrival of an answer, which is after its decision.
- * - Between two instants that were told it assumes the lesser balance.
- * - A call without an answer, or whose answer does not tell what is left, counts as charged, until one that is sent
- *   later is told what is left. By then, it is assumed, the server has decided the lost one.
+ * - Between two instants of an answer it assumes the lesser balance.
+ * - A call without an answer counts as charged, and so does one whose answer names no balance. This ends with the next
+ *   balance that a call sent later gets: it assumes that the server has decided the lost call by then.
  * - Of answers to calls that were under way together the one that leaves less counts.
- * - `Retry-After` alone says when what was refused passes. Of a call that costs more nobody knows when it does.
+ * - `Retry-After` alone says when the refused call passes. It says nothing of a call that costs more.
  *
- * Where nothing was told it says that a call passes. Where a failure names no instant it tries again, later each time.
+ * Before the first answer it says that a call passes. After a failure without an instant it tries again, later each
+ * time.
  */
 export class RateLimitMirror {
   readonly #clock: () => number;
@@ -173,8 +174,8 @@ export class RateLimitMirror {
 
   /**
    * Sends a call when it passes. One call is under way at a time, in the order of the calls, but those that pass
-   * overtake one that has to wait for more, until the instant at which it was to be sent at first. Where no instant is
-   * known the server is asked, after all instants that were told.
+   * overtake one that has to wait for more, until the instant at which it was to be sent at first. Where it knows no
+   * instant, it asks the server, after all instants of earlier answers.
    *
    * A refused call is sent once more, when it passes: a 429, or another 4xx with `Retry-After`. It resolves to the
    * refusal if no instant is known, if that is later than `maxWait`, or if its body is a stream, which can be sent only

@@ -76,7 +76,7 @@ const editors = SIDES.map((side, place) =>
   ),
 );
 
-// What is filled in.
+// The fields.
 
 function change(part: Partial<State>): Promise<boolean> {
   state = { ...state, ...part };
@@ -95,7 +95,7 @@ async function update(cursor: "keep" | "end"): Promise<boolean> {
     fill([]);
     [newest, toEnd] = [slices, toEnd || cursor === "end"];
     at("trials").ariaBusy = "true";
-    // What is being recorded is shown first: the picture follows a slider, if from afar.
+    // The recording appears before it is complete, so that the picture follows a slider.
     while (pending !== undefined) {
       await new Promise(requestAnimationFrame);
       if (newest !== slices) return false;
@@ -190,7 +190,7 @@ function fill(faults: Fault[]): void {
   calls.disabled = csv !== "";
 }
 
-// What is seen.
+// The pictures and texts.
 
 function draw(): void {
   const place = at("trials");
@@ -346,7 +346,7 @@ function answerOf(trial: Trial, call: number): [string, string] {
   }
 }
 
-// What moves.
+// The playback.
 
 function play(): void {
   if (playing !== undefined) return pause();
@@ -401,7 +401,7 @@ async function callNow(): Promise<void> {
   if (isShown && trial !== undefined) say(`your call: ${answerOf(trial, call)[1]}`);
 }
 
-// What is taken away.
+// The texts to copy, and the files to save.
 
 function write(): void {
   at("text").textContent = text();
@@ -415,7 +415,7 @@ function text(): string {
       );
       const [own, other] = parts;
       if (own?.[0] === other?.[0] && other !== undefined) other[0] += "_2";
-      // What a name quotes is no constant.
+      // A name in quotes is no constant.
       const words = new Set(
         parts.flatMap(([, , expression]) => expression.replaceAll(/"(\\.|[^"\\])*"/g, "").match(/\w+/g) ?? []),
       );

@@ -44,8 +44,8 @@ export interface LineParts {
 }
 
 /**
- * Calls by bars, each of as many calls as it stands for; what was refused on top of what was granted, and striped. A
- * line leads from a bar to the last instant that one of its calls was told, with a mark at each.
+ * Calls as bars: granted calls below, refused ones on top and striped. A line leads from a bar to the last instant that
+ * one of its calls got as an answer, with a mark at each such instant.
  */
 export function bars(
   frame: Frame,

@@ -1,4 +1,4 @@
-// What the page tries: two limits at most, on the same calls. The address of the page holds all of it but recorded
+// The page's experiment: two limits at most, on the same calls. The address of the page holds all of it but recorded
 // calls.
 
 /** The kinds of limits, as a limits file names them. */
@@ -121,8 +121,8 @@ export function tomlOf(form: LimitForm): string {
 }
 
 /**
- * The command that tries the same: on the calls of a file, if it has a name, and on those by hand of this caller. What
- * the command cannot do it says.
+ * The command that tries the same: on the calls of a file, if it has a name, and on those by hand of this caller. It
+ * says in which ways the command differs.
  */
 export function commandOf(state: State, file: string, caller: string): string {
   const quoted = (text: string) => `'${text.replaceAll("'", "'\\''")}'`;

@@ -22,8 +22,8 @@ export function clocksOf(date: string | null, client: number): Clocks {
 /**
  * The span until the latest of the instants that a field lists; `undefined` if one of them is wrong, or beyond a year.
  *
- * Each is a number, a duration (`6m0s`, `20ms`), an HTTP-date, or a date and time of ISO 8601 with its zone. What is
- * less than none tells nothing.
+ * Each is a number, a duration (`6m0s`, `20ms`), an HTTP-date, or a date and time of ISO 8601 with its zone. A
+ * negative one counts for nothing.
  */
 export function spanOf(field: string, clocks: Clocks): Span | undefined {
   if (!LIST.test(field)) return undefined;

@@ -1,4 +1,5 @@
-// Who is sent next: one call at a time, in their order, but nobody waits behind a call that has to wait for more.
+// The order of sending: one call at a time, in the order in which they came. A call that has to wait for more lets
+// others pass.
 
 /** A call that is to be sent. */
 export interface Ticket {
