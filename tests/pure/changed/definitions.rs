@@ -55,6 +55,10 @@ impl Definitions {
         (0..self.limits.len()).map(move |which| self.ask(which, now))
     }
 
+    pub(super) const fn have_months(&self) -> bool {
+        !self.months.is_empty()
+    }
+
     /// The instant at which a story begins.
     pub(super) fn begin(&self) -> i64 {
         self.months.first().copied().unwrap_or(1_000)

@@ -34,6 +34,10 @@ proptest! {
         // A clock that goes back finds a deleted row missing, and grants anew.
         (story, sweeps) in prop_oneof![(stories(true, false), Just(true)), (stories(true, true), Just(false))],
     ) {
+        // Where the clock goes back into an earlier month, callers name another period, which may bring a capacity.
+        if definitions.have_months() && !sweeps {
+            return Ok(());
+        }
         let most = definitions.iter().map(room).max().unwrap();
         for (from, to, net) in spans(&tell(&definitions, &story, sweeps).events) {
             let bound = most + definitions.refilled(from, to);
