@@ -29,9 +29,9 @@ mod lanes {
 }
 
 mod memory {
+    mod accidents;
     mod forgotten;
     mod prefetch;
-    mod prefetch_storm;
     mod refusals;
     mod stage;
 }

@@ -3,6 +3,7 @@
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
+use std::time::Duration;
 
 use sqlx::postgres::{PgConnectOptions, PgSslMode};
 use sqlx::{ConnectOptions, PgConnection};
@@ -85,6 +86,11 @@ impl Proxy {
     /// Swallows nothing any more.
     pub(crate) fn pass_on(&self) {
         self.wire.swallowing.store(false, Ordering::SeqCst);
+    }
+
+    /// Delays each answer by so much.
+    pub(crate) fn slow_down(&self, delay: Duration) {
+        self.wire.delay.send_replace(delay);
     }
 
     /// How many statements were sent, whether they passed or not.
@@ -174,6 +180,7 @@ struct Wire {
     /// How many connections broke so.
     lost_answers: AtomicU64,
     swallowing: AtomicBool,
+    delay: watch::Sender<Duration>,
     sent: AtomicU64,
     connections: AtomicU64,
 }
@@ -218,6 +225,10 @@ impl Wire {
             }
             if self.swallowing.load(Ordering::SeqCst) {
                 continue;
+            }
+            let delay = *self.delay.borrow();
+            if !delay.is_zero() {
+                tokio::time::sleep(delay).await;
             }
             if self.statements.load(Ordering::SeqCst) < self.last_heard.load(Ordering::SeqCst) {
                 to.write_all(&buffer[..length]).await?;

@@ -20,7 +20,9 @@ mod theatre;
 mod verb;
 
 use cast::{Cast, Role};
-use theatre::{Hand, Orders, Theatre};
+use fastrand::Rng;
+pub(crate) use theatre::Hand;
+use theatre::{Orders, Theatre};
 
 /// Every order of each pair of a cast, of two limiters.
 async fn play_pairs(what: &str, cast: &Cast) {
@@ -115,16 +117,34 @@ async fn functions_beside_gates() {
 async fn threes_on_two_rows() {
     let mut theatre = Theatre::open([Hand::Limiter, Hand::Limiter, Hand::Limiter]).await;
     let orders = std::env::var("TOLLGATE_TEST_ORDERS").map_or(10, |orders| orders.parse().unwrap());
+    let mut dice = Rng::new();
     let roles: Vec<Role> = cast::OF_TWO_ROWS.roles.iter().take(7).copied().collect();
     for first in 0..roles.len() {
         for second in first..roles.len() {
             for third in second..roles.len() {
                 let three = [roles[first], roles[second], roles[third]];
-                theatre.play(&cast::OF_TWO_ROWS, &three, cast::Start::Scarce, Orders::Drawn(orders)).await;
+                theatre.play(&cast::OF_TWO_ROWS, &three, cast::Start::Scarce, Orders::Drawn(orders, &mut dice)).await;
             }
         }
     }
     theatre.close("threes on two rows");
+}
+
+/// Plays orders of two roles that are drawn with them, until it is told to end; how many.
+pub(crate) async fn play_any(hands: [Hand; 2], mut dice: Rng, goes_on: impl Fn() -> bool) -> u64 {
+    let mut runs = 0;
+    while goes_on() {
+        // A new one now and then: its sweepers go through the rows of all scenes.
+        let mut theatre = Theatre::open(hands).await;
+        for _ in 0..500 {
+            if !goes_on() {
+                break;
+            }
+            theatre.play_any(&mut dice).await;
+            runs += 1;
+        }
+    }
+    runs
 }
 
 /// Each verb is whole or nothing, whatever strikes between two of its messages; repeated by its id it happens once.

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
+use fastrand::Rng;
 use sqlx::PgConnection;
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
@@ -19,7 +20,18 @@ pub(crate) struct Schedule {
     /// How often a session may be held though it could go on. Few such switches show most faults, as Musuvathi and
     /// Qadeer found ("Iterative context bounding", PLDI 2007), and there are far fewer schedules of few.
     switches: usize,
-    dice: Option<fastrand::Rng>,
+    priorities: Option<Priorities>,
+}
+
+/// Of all sessions that could go on, the first goes on: the session of the highest priority. At few steps, which are
+/// drawn, it falls behind all others. Such a schedule meets a fault of few ordered events with a known probability, as
+/// Burckhardt and others found ("A randomized scheduler with probabilistic guarantees of finding bugs", ASPLOS 2010).
+#[derive(Clone, Debug)]
+struct Priorities {
+    /// The highest first.
+    sessions: Vec<usize>,
+    /// The steps at which it falls.
+    falls: [usize; 2],
 }
 
 #[derive(Clone, Debug)]
@@ -36,12 +48,15 @@ struct Step {
 impl Schedule {
     /// The first of all with so many switches at most.
     pub(crate) fn first(switches: usize) -> Self {
-        Self { steps: Vec::new(), switches, dice: None }
+        Self { steps: Vec::new(), switches, priorities: None }
     }
 
-    /// One that is drawn.
-    pub(crate) fn drawn() -> Self {
-        Self { dice: Some(fastrand::Rng::new()), ..Self::first(0) }
+    /// One of so many sessions that is drawn.
+    pub(crate) fn drawn(sessions: usize, dice: &mut Rng) -> Self {
+        let mut sessions: Vec<_> = (0..sessions).collect();
+        dice.shuffle(&mut sessions);
+        let falls = [dice.usize(..STEPS), dice.usize(..STEPS)];
+        Self { priorities: Some(Priorities { sessions, falls }), ..Self::first(0) }
     }
 
     /// One that [`fmt::Display`] has written.
@@ -77,8 +92,8 @@ impl Schedule {
     }
 
     fn step(&mut self, held: &[usize]) -> Step {
-        if let Some(dice) = &mut self.dice {
-            return Step::only(held[dice.usize(..held.len())]);
+        if let Some(priorities) = &mut self.priorities {
+            return Step::only(priorities.choose(self.steps.len(), held));
         }
         let goes_on = self.steps.last().map(|step| step.session).filter(|session| held.contains(session));
         let session = goes_on.unwrap_or(held[0]);
@@ -90,6 +105,17 @@ impl Schedule {
     /// Forgets the steps behind the last one of a run.
     fn end(&mut self, steps: usize) {
         self.steps.truncate(steps);
+    }
+}
+
+impl Priorities {
+    fn choose(&mut self, nth: usize, held: &[usize]) -> usize {
+        let highest = |sessions: &[usize]| sessions.iter().position(|session| held.contains(session)).unwrap();
+        for _ in self.falls.iter().filter(|fall| **fall == nth) {
+            let fallen = self.sessions.remove(highest(&self.sessions));
+            self.sessions.push(fallen);
+        }
+        self.sessions[highest(&self.sessions)]
     }
 }
 
@@ -311,4 +337,6 @@ async fn until_gone(control: &mut PgConnection, pid: i32) {
     while sqlx::query_scalar(sql).bind(pid).fetch_one(&mut *control).await.unwrap() {}
 }
 
+/// About as many as three sessions have.
+const STEPS: usize = 16;
 const MOMENT: Duration = Duration::from_millis(1);

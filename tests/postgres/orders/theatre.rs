@@ -6,6 +6,7 @@ use std::time::Instant;
 use std::{iter, slice};
 
 use chrono::{DateTime, Utc};
+use fastrand::Rng;
 use sqlx::{Connection, PgConnection, PgPool};
 use tollgate::{Gate, Receipt, migrate};
 use tollgate_embedded::Server;
@@ -27,10 +28,10 @@ pub(crate) enum Hand {
 }
 
 /// Which orders to play.
-#[derive(Clone, Copy)]
-pub(crate) enum Orders {
+pub(crate) enum Orders<'a> {
     All,
-    Drawn(usize),
+    /// So many.
+    Drawn(usize, &'a mut Rng),
 }
 
 /// A database, and one connection for each session.
@@ -109,8 +110,18 @@ impl Theatre {
         }
     }
 
-    /// So many orders of some roles.
-    pub(crate) async fn play(&mut self, cast: &Cast, roles: &[Role], start: Start, orders: Orders) {
+    /// One order of roles that are all drawn.
+    pub(crate) async fn play_any(&mut self, dice: &mut Rng) {
+        let is_in_sql = self.actors.iter().any(|actor| actor.hand == Hand::Sql);
+        let casts = if is_in_sql { &[&cast::OF_ONE_ROW, &cast::OF_TWO_ROWS][..] } else { &cast::ALL };
+        let cast = dice.choice(casts).unwrap();
+        let roles: Vec<Role> = self.actors.iter().map(|actor| actor.hand.any(cast, dice)).collect();
+        let start = *dice.choice(cast.starts).unwrap();
+        self.play(cast, &roles, start, Orders::Drawn(1, dice)).await;
+    }
+
+    /// Some orders of some roles.
+    pub(crate) async fn play(&mut self, cast: &Cast, roles: &[Role], start: Start, orders: Orders<'_>) {
         let names: Vec<_> = roles.iter().map(|role| role.name).collect();
         let title = format!("{} | {start:?}", names.join(" | "));
         let only = std::env::var("TOLLGATE_ORDER").ok();
@@ -122,9 +133,10 @@ impl Theatre {
         self.scenes += 1;
         if let Some((_, schedule)) = wanted {
             self.play_once(cast, roles, start, &mut Schedule::parse(schedule), &title).await;
-        } else if let Orders::Drawn(many) = orders {
+        } else if let Orders::Drawn(many, dice) = orders {
             for _ in 0..many {
-                self.play_once(cast, roles, start, &mut Schedule::drawn(), &title).await;
+                let mut schedule = Schedule::drawn(roles.len(), dice);
+                self.play_once(cast, roles, start, &mut schedule, &title).await;
             }
         } else {
             let mut next = Some(Schedule::first(self.switches));
@@ -250,6 +262,12 @@ async fn connect(server: &Server) -> PgConnection {
 }
 
 impl Hand {
+    fn any(self, cast: &Cast, dice: &mut Rng) -> Role {
+        let roles = if self == Self::Sql { cast::IN_SQL_ROLES } else { cast.roles };
+        let can: Vec<_> = roles.iter().filter(|role| self.can(role)).collect();
+        **dice.choice(&can).unwrap()
+    }
+
     fn can(self, role: &Role) -> bool {
         self != Self::Gate || role.is_for_gates
     }
