@@ -10,11 +10,11 @@ use tollgate::{Decision, Gate, Limit, NewOverride, SECOND, Source};
 
 use super::CLIENTS;
 
-const RATE: i64 = 2_000;
-const CAPACITY: i64 = 4_800;
+const RATE: i64 = 100;
+const CAPACITY: i64 = 480;
 const LIMIT: Limit = Limit::token_bucket("stormed", RATE.unsigned_abs(), SECOND).capacity(CAPACITY.unsigned_abs());
 /// Another live definition, and what an operator sets.
-const SMALLER: Limit = Limit::token_bucket("stormed", 1_000, SECOND).capacity(2_400);
+const SMALLER: Limit = Limit::token_bucket("stormed", 50, SECOND).capacity(240);
 pub(super) const MAX_AGE: Duration = Duration::from_millis(300);
 /// What is done with the keys whose names begin so.
 const KINDS: [&str; 4] = ["durable", "ephemeral", "settled", "changed"];
