@@ -38,8 +38,12 @@ pub(super) async fn again_and_again(inner: Weak<Inner>, pool: PgPool) {
 }
 
 async fn read(pool: &PgPool, before: Option<Stamp>) -> Result<Snapshot, sqlx::Error> {
-    table::read(&mut *pool.acquire().await?, before).await
+    table::read(&mut *pool.acquire().await?, before, BRIEFLY).await
 }
+
+/// A reading does not wait long for a change of the table: it would keep a connection from the service, and the next
+/// reading would take another.
+const BRIEFLY: &str = "set local lock_timeout = '2s'; ";
 
 /// How long a reading may take. The driver closes a connection that is left in the middle of an answer, or reads it to
 /// its end.

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use chrono::{DateTime, Utc};
 use sqlx::postgres::PgRow;
-use sqlx::{PgConnection, Row};
+use sqlx::{AssertSqlSafe, PgConnection, Row};
 
 use super::map::Map;
 use super::row::{Effect, Override};
@@ -33,16 +33,22 @@ pub(super) struct Snapshot {
     pub(super) map: Option<Map>,
 }
 
-/// Reads the table, unless nothing has changed. It uses the simple protocol, which no pooler takes apart.
-pub(super) async fn read(conn: &mut PgConnection, before: Option<Stamp>) -> Result<Snapshot, sqlx::Error> {
+/// Reads the table under a setting, unless nothing has changed. It uses the simple protocol: no pooler takes its
+/// messages apart, and one message is one transaction.
+pub(super) async fn read(
+    conn: &mut PgConnection,
+    before: Option<Stamp>,
+    setting: &str,
+) -> Result<Snapshot, sqlx::Error> {
+    let under = |sql| sqlx::raw_sql(AssertSqlSafe(format!("{setting}{sql}")));
     if let Some(before) = before {
-        let row = sqlx::raw_sql(include_str!("stamp.sql")).fetch_one(&mut *conn).await?;
+        let row = under(include_str!("stamp.sql")).fetch_one(&mut *conn).await?;
         let (now, stamp) = stamped(&row)?;
         if stamp == before {
             return Ok(Snapshot { now, stamp, map: None });
         }
     }
-    let rows = sqlx::raw_sql(concat!(include_str!("read.sql"), include_str!("row.sql"))).fetch_all(conn).await?;
+    let rows = under(concat!(include_str!("read.sql"), include_str!("row.sql"))).fetch_all(conn).await?;
     let (now, stamp) = stamped(rows.first().ok_or(sqlx::Error::RowNotFound)?)?;
     let mut all = Vec::with_capacity(rows.len());
     for row in &rows {

@@ -1,7 +1,8 @@
-//! Rows that somebody wrote by hand.
+//! Rows that somebody wrote by hand, and a table that somebody has locked.
 
-use sqlx::PgConnection;
-use tollgate::{Effect, Key, Limit, NewOverride, Overrides, Reason, SECOND};
+use sqlx::postgres::PgPoolOptions;
+use sqlx::{Connection, PgConnection};
+use tollgate::{Effect, Key, Limit, MINUTE, NewOverride, Overrides, Reason, SECOND};
 
 use super::{TEN, say, until};
 use crate::functions::fails;
@@ -123,4 +124,18 @@ async fn a_row_that_cannot_be_read_denies_and_is_shown() {
         let granted = sqlx::query_scalar::<_, bool>("select granted from tollgate.consume('ten', $1)").bind(key);
         assert!(!granted.fetch_one(&mut owner).await.unwrap(), "{key}");
     }
+}
+
+/// A reading that waited for the lock would keep the connection, and the next reading would take another.
+#[tokio::test]
+async fn a_locked_table_keeps_no_connection_from_callers() {
+    let world = World::new().await;
+    let pool = PgPoolOptions::new().max_connections(1).acquire_timeout(MINUTE).connect(&world.url()).await.unwrap();
+    let overrides = Overrides::watch(pool.clone()).await.unwrap();
+    let gate = patient(&pool).overrides(&overrides).build();
+    let mut admin = world.admin().await;
+    let mut holder = admin.begin().await.unwrap();
+    sqlx::query("lock table tollgate.overrides").execute(&mut *holder).await.unwrap();
+    world.until_anyone_is_blocked().await;
+    assert!(gate.consume(TEN.key("ada")).await.unwrap().is_granted());
 }
