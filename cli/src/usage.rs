@@ -1,4 +1,4 @@
-//! `tollgate usage`: what the keys of a meter have used.
+//! `tollgate usage`: the used tokens of the keys of a meter.
 
 use std::time::Duration;
 

@@ -112,9 +112,9 @@ impl Limit {
 
     /// A [wallet](Self::wallet) whose overdraft has no bound: it refuses nobody, and counts what is used.
     ///
-    /// Charge it in the same call as the limits, with the month as the first part of its key: then a settlement, a
-    /// cancel or a lapse corrects both. What a key has used is its [`Balance::used`](crate::Balance::used), and
-    /// `tollgate usage` lists it for all keys. As one row counts for a key, calls of one key take turns.
+    /// Charge it in the same call as the limits, with the month as the first part of its key: then a settlement or a
+    /// lapse corrects both. [`Balance::used`](crate::Balance::used) has the used tokens of a key, and `tollgate usage`
+    /// lists those of all keys. As one row counts for a key, calls of one key take turns.
     ///
     /// ```
     /// use tollgate::{Limit, MINUTE};

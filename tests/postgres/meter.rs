@@ -10,7 +10,7 @@ use crate::world::{World, patient, sweeper};
 const BUDGET: Limit = Limit::fixed_window("budget", 150, EVER);
 const USAGE: Limit = Limit::meter("usage");
 
-/// What becomes of a granted call.
+/// The ends of granted calls; any other call stays as it was charged.
 const SETTLED: u32 = 0;
 const GIVEN_BACK: u32 = 1;
 const LAPSED: u32 = 2;

@@ -130,7 +130,7 @@ async fn threes_on_two_rows() {
     theatre.close("threes on two rows");
 }
 
-/// Plays orders of two roles that are drawn with them, until it is told to end; how many.
+/// Plays drawn orders of two drawn roles while `goes_on` says so, and counts them.
 pub(crate) async fn play_any(hands: [Hand; 2], mut dice: Rng, goes_on: impl Fn() -> bool) -> u64 {
     let mut runs = 0;
     while goes_on() {

@@ -1,4 +1,4 @@
-//! What the calls against budgets cost, by what clients said: each row lacks that much, to the micro-token.
+//! The cost of the calls against budgets, as clients report it: each row lacks that much, to the micro-token.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex};

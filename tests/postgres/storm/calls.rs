@@ -76,8 +76,7 @@ impl Caller {
         println!("@granted {id} {user}:{}", shard(&receipt));
         let actual = used(cost, dice);
         println!("@settling {id} {}", actual.micros());
-        // The answer may be that the receipt is used or has lapsed, and is passed over: a transaction whose commit got lost
-        // may have used it.
+        // A used receipt, or one that has lapsed, ends it: a transaction whose commit got lost may have used the receipt.
         while let Err(fault) = settle(pool, &id, receipt.clone(), actual).await {
             if let Some(Error::ReceiptUsed { .. } | Error::Lapsed { .. }) = fault.downcast_ref() {
                 return;

@@ -41,7 +41,7 @@ impl Client {
         Self { process, reading: Some(reading) }
     }
 
-    /// What such a test calls through, and the seed that it draws by.
+    /// The pool through which such a test calls, and the seed by which it draws.
     pub(crate) fn connections(most: u32) -> Option<(PgPool, u64)> {
         let [url, socket, seed] = [DATABASE, SOCKET, SEED].map(|name| std::env::var(name).ok());
         // The proxy reads what clients send.

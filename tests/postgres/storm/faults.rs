@@ -35,7 +35,7 @@ use Fault::{
     ServerStopped, TableRewritten, WireCut, WireHalfOpen, WireSilent, WireSlow,
 };
 
-/// In an order that is drawn. A lost answer is cheap, and a crash is not.
+/// A drawn order of faults. A lost answer is cheap, and a crash is not.
 pub(super) fn deck(place: &Place, dice: &mut Rng) -> Vec<Fault> {
     let anywhere = [(AnswerLost, 20), (ClientKilled, 3), (ClientStopped, 2), (ServerCrashed, 1), (WireCut, 2)];
     let on_wires = [(WireHalfOpen, 1), (WireSilent, 1), (WireSlow, 1)];

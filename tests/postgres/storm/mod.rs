@@ -149,7 +149,7 @@ impl Storm {
         let _ = timeout(LAPSE, lines.changed()).await;
     }
 
-    /// What the budgets and the rates came to.
+    /// Judges the budgets and the rates, and returns a line on each.
     async fn end(&mut self) -> [String; 2] {
         self.clients.iter_mut().for_each(Client::kill);
         self.faults.insert(Fault::AnswerLost, self.proxy.lost_answers());

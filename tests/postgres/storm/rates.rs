@@ -16,7 +16,7 @@ const LIMIT: Limit = Limit::token_bucket("stormed", RATE.unsigned_abs(), SECOND)
 /// Another live definition, and what an operator sets.
 const SMALLER: Limit = Limit::token_bucket("stormed", 50, SECOND).capacity(240);
 pub(super) const MAX_AGE: Duration = Duration::from_millis(300);
-/// What is done with the keys whose names begin so.
+/// Names of keys begin with one of these, which says how callers treat them.
 const KINDS: [&str; 4] = ["durable", "ephemeral", "settled", "changed"];
 const KEYS_OF_A_KIND: usize = 3;
 
@@ -76,7 +76,7 @@ pub(super) async fn lower(conn: &mut PgConnection, dice: &mut Rng) {
     NewOverride::numbers(&SMALLER).key(key).lasting(2 * SECOND).reason("a storm").set(conn).await.unwrap();
 }
 
-/// What clients said that they spent.
+/// The amounts that clients say they spent.
 #[derive(Clone, Default)]
 pub(super) struct Spent(Arc<Mutex<Entries>>);
 

@@ -1,4 +1,4 @@
-//! What a storm came to.
+//! The figures of a storm.
 
 use std::collections::BTreeMap;
 
