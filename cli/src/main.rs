@@ -20,9 +20,12 @@ mod row;
 mod run;
 mod simulate;
 mod storage;
+mod suggest;
+mod svg;
 mod sweep;
 mod target;
 mod top;
+mod trace;
 mod usage;
 mod verbs;
 
@@ -97,6 +100,8 @@ enum Command {
     Run(run::RunArgs),
     /// Try limits on traffic, made up or recorded, without a database.
     Simulate(simulate::SimulateArgs),
+    /// Find the smallest numbers of a limit that would have refused few enough of recorded calls, without a database.
+    Suggest(suggest::SuggestArgs),
     Sweep(sweep::SweepArgs),
     Top(top::TopArgs),
     Usage(usage::UsageArgs),
@@ -136,6 +141,7 @@ async fn carry_out(command: Command) -> Result<Exit, CommandError> {
         Command::Reset(args) => return reset::run(args).await,
         Command::Run(args) => return run::run(args).await,
         Command::Simulate(args) => simulate::run(args)?,
+        Command::Suggest(args) => suggest::run(args)?,
         Command::Sweep(args) => sweep::run(args).await?,
         Command::Top(args) => top::run(args).await?,
         Command::Usage(args) => usage::run(args).await?,

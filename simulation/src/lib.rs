@@ -18,14 +18,18 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 
+mod arrival;
 mod rows;
 mod run;
+mod suggest;
 mod trace;
 mod traffic;
 mod trial;
 
+pub use arrival::Arrival;
 pub use rows::{Look, RowMap};
 pub use run::Simulation;
-pub use trace::recorded;
-pub use traffic::{Arrival, Arrivals, START, Traffic};
+pub use suggest::{Choice, Question, Share, Suggestion};
+pub use trace::{TraceFault, recorded, recorded_in_any_order};
+pub use traffic::{Arrivals, START, Traffic};
 pub use trial::{Asking, Ended, EndedBy, Rule, Trial};

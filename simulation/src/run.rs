@@ -4,8 +4,8 @@ use tollgate::algebra::Timestamp;
 use tollgate::plan::{Answer, Call, Plan};
 use tollgate::{Error, Key, LimitKind, Tokens};
 
+use crate::arrival::Arrival;
 use crate::rows::RowMap;
-use crate::traffic::Arrival;
 use crate::trial::{Ended, Trial};
 
 /// A trial under way.

@@ -6,22 +6,13 @@ use std::time::Duration;
 use rand_pcg::Pcg64Mcg;
 use rand_pcg::rand_core::{Rng, SeedableRng};
 use tollgate::algebra::Timestamp;
-use tollgate::{Key, Limit, Span, SpanError, Tokens, TokensError};
+use tollgate::{Key, Limit, Span, SpanError, Tokens};
+
+use crate::arrival::{Arrival, cost_of};
 
 /// When synthetic traffic begins: midnight of 1 January 2025, UTC. Windows that are aligned to the clock are aligned to
 /// it.
 pub const START: Timestamp = Timestamp::from_micros(1_735_689_600_000_000);
-
-/// One call of the traffic.
-#[derive(Clone, Debug)]
-pub struct Arrival {
-    /// When it is made.
-    pub at: Timestamp,
-    /// The key of its caller.
-    pub key: Key,
-    /// How many tokens it asks for.
-    pub cost: Tokens,
-}
 
 /// Calls that follow a pattern, made by one client or by several.
 #[derive(Clone, Debug)]
@@ -106,11 +97,6 @@ fn span(text: &str) -> Result<u64, String> {
     let Span(span) = text.parse().map_err(|error: SpanError| error.to_string())?;
     let micros = u64::try_from(span.as_micros()).ok().filter(|_| span <= Limit::MAX_PERIOD);
     micros.ok_or_else(|| "it is longer than 1000 years".to_owned())
-}
-
-pub(crate) fn cost_of(text: &str) -> Result<Tokens, String> {
-    let cost: Tokens = text.parse().map_err(|error: TokensError| error.to_string())?;
-    if cost.is_negative() { Err(TokensError::Negative.to_string()) } else { Ok(cost) }
 }
 
 /// The calls of all traffic in the order of their instants; at one instant in the order given.

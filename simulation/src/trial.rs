@@ -5,8 +5,8 @@ use tollgate::algebra::{Terms, Timestamp};
 use tollgate::plan::{Call, Plan};
 use tollgate::{Charge, Error, Key, Limit, Receipt, Request, Tokens, first_of};
 
+use crate::arrival::Arrival;
 use crate::rows::Look;
-use crate::traffic::Arrival;
 
 /// A setting to try on the calls.
 #[derive(Clone, Debug, Default)]

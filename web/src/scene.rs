@@ -205,7 +205,7 @@ impl Scene {
 
     fn recorded(&self) -> Result<(Vec<Arrival>, Timestamp, Timestamp), Vec<Fault>> {
         let made = recorded(self.csv.as_bytes()).take(MOST_CALLS + 1).collect::<Result<Vec<_>, _>>();
-        let made = made.map_err(|message| vec![Fault::of("csv", message)])?;
+        let made = made.map_err(|fault| vec![Fault::of("csv", fault.to_string())])?;
         let (Some(first), Some(last)) = (made.first(), made.last()) else {
             return Err(vec![Fault::of("csv", "there is no call in it")]);
         };

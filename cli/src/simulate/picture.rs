@@ -1,11 +1,10 @@
 //! Trials side by side as an SVG document: the balance under each limit above the calls, all on the same axes.
 
+use std::io;
 use std::ops::Range;
 use std::path::Path;
 use std::time::Duration;
-use std::{fs, io};
 
-use plotters::coord::Shift;
 use plotters::coord::types::RangedCoordf64;
 use plotters::prelude::*;
 use tollgate::SECOND;
@@ -13,18 +12,13 @@ use tollgate::SECOND;
 use super::run::TrialReport;
 use super::tally::{Bin, Series};
 use crate::output::{about, printable, span};
+use crate::svg::{self, Area, Drawn, GRANTED, REFUSED, TOKENS, number};
 
-type Area<'a> = DrawingArea<SVGBackend<'a>, Shift>;
 type Plot<'a, 'b> = ChartContext<'a, SVGBackend<'b>, Cartesian2d<RangedCoordf64, RangedCoordf64>>;
-type Drawn<T = ()> = Result<T, DrawingAreaErrorKind<io::Error>>;
 
 /// Draws trials into a file.
 pub(super) fn draw(reports: &[TrialReport], file: &Path) -> io::Result<()> {
-    let mut document = String::new();
-    draw_into(&mut document, reports).expect("a text takes what is drawn");
-    let inside = document.find("<rect").expect("it begins with its paper");
-    document.insert_str(inside, DARK);
-    fs::write(file, document)
+    svg::write(file, |document| draw_into(document, reports))
 }
 
 fn draw_into(document: &mut String, reports: &[TrialReport]) -> Drawn {
@@ -133,12 +127,6 @@ impl Axes {
     }
 }
 
-/// A number on an axis: to two decimals, without zeros at the end.
-fn number(number: f64) -> String {
-    let text = format!("{number:.2}");
-    text.trim_end_matches('0').trim_end_matches('.').to_owned()
-}
-
 /// The seconds of a bin.
 fn width(series: &Series) -> f64 {
     Duration::from_micros(series.width_us).as_secs_f64()
@@ -148,18 +136,3 @@ fn width(series: &Series) -> f64 {
 const WIDTH: u32 = 420;
 const HEIGHT: u32 = 180;
 const TITLE: u32 = 30;
-
-const TOKENS: RGBColor = RGBColor(0, 114, 178);
-const GRANTED: RGBColor = RGBColor(0, 158, 115);
-const REFUSED: RGBColor = RGBColor(213, 94, 0);
-
-/// Turns a picture for white paper into one for black paper, where a reader prefers that. A style takes precedence over
-/// an attribute.
-const DARK: &str = r##"<style>
-@media (prefers-color-scheme: dark) {
-rect[fill="#FFFFFF"] { fill: #15171A; } text { fill: #E6E7E9; } [stroke="#000000"] { stroke: #9AA1AB; }
-line[stroke="#000000"][opacity="0.2"] { stroke: #E6E7E9; }
-[stroke="#0072B2"] { stroke: #58B4E9; } [fill="#009E73"] { fill: #2FC29A; } [fill="#D55E00"] { fill: #F08A4B; }
-}
-</style>
-"##;

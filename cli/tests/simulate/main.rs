@@ -1,11 +1,13 @@
-//! `tollgate simulate`, as people run it: no server.
+//! `tollgate simulate` and `tollgate suggest`, as people run them: no server.
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking, its helpers too")]
 
 mod answers;
 mod output;
 mod presets;
+mod suggest;
 mod trace;
+mod trace_formats;
 mod traffic;
 
 use std::io::Write;
@@ -15,8 +17,12 @@ use std::process::{Command, Output, Stdio};
 use serde_json::Value;
 
 fn command(args: &[&str]) -> Command {
+    verb("simulate", args)
+}
+
+fn verb(verb: &str, args: &[&str]) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_tollgate"));
-    command.arg("simulate").args(args).stdin(Stdio::null()).env_remove("TOLLGATE_LIMITS");
+    command.arg(verb).args(args).stdin(Stdio::null()).env_remove("TOLLGATE_LIMITS");
     command
 }
 
@@ -30,7 +36,10 @@ fn stdout(args: &[&str]) -> String {
 
 /// The output of the command with this text as its input.
 fn piped(args: &[&str], text: &[u8]) -> Output {
-    let mut command = command(args);
+    fed(command(args), text)
+}
+
+fn fed(mut command: Command, text: &[u8]) -> Output {
     let mut child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
     let mut stdin = child.stdin.take().unwrap();
     // A command that stops at a fault does not read to the end.

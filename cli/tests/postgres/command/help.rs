@@ -17,6 +17,7 @@ fn the_help_of_each_command_is_what_it_was() {
         "reset",
         "run",
         "simulate",
+        "suggest",
         "sweep",
         "top",
         "usage",

@@ -1,0 +1,105 @@
+//! The choices as an SVG document: what a key may take, and below it what is refused, by the rate.
+
+use std::io;
+use std::ops::Range;
+use std::path::Path;
+
+use plotters::prelude::*;
+use tollgate::{LimitKind, Span};
+use tollgate_simulation::{Choice, Question, Suggestion};
+
+use crate::output::about;
+use crate::svg::{self, Area, Drawn, GRANTED, REFUSED, TOKENS, number};
+
+/// Draws the choices into a file.
+pub(super) fn draw(question: &Question, suggestion: &Suggestion, file: &Path) -> io::Result<()> {
+    svg::write(file, |document| draw_into(document, question, suggestion))
+}
+
+fn draw_into(document: &mut String, question: &Question, suggestion: &Suggestion) -> Drawn {
+    let is_bucket = question.kind == LimitKind::TokenBucket;
+    let plots: u32 = if is_bucket { 2 } else { 1 };
+    let root = SVGBackend::with_string(document, (WIDTH, plots * HEIGHT)).into_drawing_area();
+    root.fill(&WHITE)?;
+    let parts = root.split_evenly((2.min(plots as usize), 1));
+    let page = Page { question, suggestion };
+    if is_bucket {
+        page.tokens(&parts[0])?;
+    }
+    page.refused(&parts[parts.len() - 1])?;
+    root.present()
+}
+
+struct Page<'s> {
+    question: &'s Question,
+    suggestion: &'s Suggestion,
+}
+
+/// A line: its name, its color, and its height at each choice.
+type Line<'l> = (&'l str, RGBColor, &'l dyn Fn(&Choice) -> f64);
+
+impl Page<'_> {
+    fn tokens(&self, area: &Area<'_>) -> Drawn {
+        let per = Span(self.question.per);
+        let capacity = |choice: &Choice| about(choice.limit.most());
+        let sum = |choice: &Choice| about(choice.limit.rate) + capacity(choice);
+        let caption = format!("tokens by the rate each {per}: the smallest capacity, and what it grants in any {per}");
+        self.plot(&caption, &[("capacity", TOKENS, &capacity), ("in any period", GRANTED, &sum)], area)
+    }
+
+    #[expect(clippy::cast_precision_loss, reason = "it is drawn")]
+    fn refused(&self, area: &Area<'_>) -> Drawn {
+        let Suggestion { calls, keys, .. } = *self.suggestion;
+        let per = Span(self.question.per);
+        let of_calls = |choice: &Choice| 100.0 * choice.refused_calls as f64 / calls as f64;
+        let of_keys = |choice: &Choice| 100.0 * choice.refused_keys as f64 / keys as f64;
+        let lines: [Line<'_>; 2] = [("calls", REFUSED, &of_calls), ("keys", TOKENS, &of_keys)];
+        let lines = if self.question.is_global { &lines[..1] } else { &lines };
+        self.plot(&format!("per cent refused, by the rate each {per}"), lines, area)
+    }
+
+    /// Lines over the rates, which are as far from each other as their logarithms; the answer is marked on each.
+    fn plot(&self, caption: &str, lines: &[Line<'_>], area: &Area<'_>) -> Drawn {
+        let choices = &self.suggestion.choices;
+        let rates = self.rates();
+        let highest = choices.iter().flat_map(|choice| lines.iter().map(|(_, _, height)| height(choice)));
+        let highest = highest.fold(0.0, f64::max);
+        let mut plot = ChartBuilder::on(area)
+            .caption(caption, ("sans-serif", 13))
+            .margin_left(8)
+            .margin_right(24)
+            .x_label_area_size(24)
+            .y_label_area_size(48)
+            .build_cartesian_2d(rates.log_scale(), 0.0..if highest > 0.0 { 1.05 * highest } else { 1.0 })?;
+        plot.configure_mesh()
+            .light_line_style(TRANSPARENT)
+            .x_labels(8)
+            .y_labels(5)
+            .x_label_formatter(&|rate| number(*rate))
+            .y_label_formatter(&|value| number(*value))
+            .draw()?;
+        for (name, color, height) in lines {
+            let point = |choice: &Choice| (about(choice.limit.rate), height(choice));
+            let line = PathElement::new(choices.iter().map(point).collect::<Vec<_>>(), *color);
+            let key = |(x, y)| PathElement::new([(x, y), (x + 16, y)], *color);
+            plot.draw_series([line])?.label(*name).legend(key);
+            plot.draw_series([Circle::new(point(self.suggestion.chosen()), 5, color.filled())])?;
+        }
+        plot.configure_series_labels()
+            .position(SeriesLabelPosition::UpperRight)
+            .label_font(("sans-serif", 12))
+            .draw()?;
+        Ok(())
+    }
+
+    /// From the lowest rate to the highest. An axis has a length, even where there is one rate.
+    fn rates(&self) -> Range<f64> {
+        let rates = || self.suggestion.choices.iter().map(|choice| about(choice.limit.rate));
+        let (lowest, highest) = (rates().fold(f64::MAX, f64::min), rates().fold(0.0, f64::max));
+        if highest > lowest { lowest..highest } else { lowest..2.0 * lowest }
+    }
+}
+
+/// Pixels of a plot.
+const WIDTH: u32 = 640;
+const HEIGHT: u32 = 240;
