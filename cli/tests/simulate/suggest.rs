@@ -134,10 +134,11 @@ fn calls(traffic: &[&str]) -> String {
     })
 }
 
-/// Readers who open a page now and then, some more often than others, a script, and a crawler that comes once.
-const TRAFFIC: [&str; 5] = [
+/// Readers who open a page now and then, editors who work for some seconds, a script, and a crawler that comes once.
+const TRAFFIC: [&str; 6] = [
     "burst size=4 every=15m for=1h clients=900 key=reader",
-    "burst size=6 every=5m for=1h clients=90 key=editor",
+    "constant rate=1 per=1s for=15s from=10m clients=90 key=editor",
+    "constant rate=1 per=1s for=10s from=40m clients=90 key=editor",
     "poisson rate=3 per=1m for=1h clients=10 key=client",
     "constant rate=10 per=1m for=1h key=script",
     "burst size=20 every=1h key=crawler",

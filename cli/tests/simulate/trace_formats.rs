@@ -112,6 +112,33 @@ fn a_trace_that_is_none_is_one_sentence() {
     }
 }
 
+/// Bytes that are cut off, doubled, or turned into others: an answer or one sentence, and no panic.
+#[test]
+fn whatever_a_trace_holds_nothing_panics() {
+    let seeds = [
+        "time,key,cost\n1,\"a\",2\n2.5,b,\n",
+        "{\"time\":1.5,\"key\":\"a\",\"cost\":9e12}\n{\"time\":\"2025-01-01T00:00:00Z\"}\n",
+        "1.2.3.4 - - [01/Jan/2025:00:00:00 +0000] \"GET / HTTP/1.1\" 200 1 \"-\" \"a\\x22\"\n",
+        "{\"ts\":1.5,\"duration\":1e300,\"request\":{\"remote_ip\":\"::1\"}}\n",
+    ];
+    let mut chance = fastrand::Rng::with_seed(1);
+    for seed in seeds.iter().cycle().take(80) {
+        let mut bytes = seed.repeat(2).into_bytes();
+        for _ in 0..chance.usize(1..4) {
+            let place = chance.usize(..bytes.len());
+            match chance.u8(..3) {
+                0 => bytes[place] = chance.u8(..),
+                1 => bytes.insert(place, *b"\"\\{}[]\n,-9e.%\0".get(chance.usize(..15)).unwrap()),
+                _ => bytes.truncate(place.max(1)),
+            }
+        }
+        let output = fed(verb("suggest", &["--trace", "-"]), &bytes);
+        let error = String::from_utf8(output.stderr).unwrap();
+        let is_told = output.status.success() || (output.status.code() == Some(1) && error.lines().count() == 1);
+        assert!(is_told, "{}: {error}", String::from_utf8_lossy(&bytes));
+    }
+}
+
 fn lines(line: impl Fn(i64, &str) -> String) -> String {
     let calls = [0, 0, 0, 60, 60, 60].iter().flat_map(|after| ["192.0.2.1", "192.0.2.2"].map(|key| (after, key)));
     calls.map(|(after, key)| line(1_735_689_600 + after, key) + "\n").collect()

@@ -8,15 +8,17 @@ impl Suggestion {
     /// Reasons to doubt the answer: mostly there are too few calls, or in too short a time.
     pub(super) fn doubts(&self, question: &Question, costs_mislead: bool) -> Vec<String> {
         let Question { refuse_at_most: share, is_global, .. } = question;
-        let few = |allowed: usize, count: usize, things: &str| {
+        let few = |allowed: usize, count: usize, thing: &str| {
             let least = share.least().filter(|_| allowed == 0)?;
+            let plural = if count == 1 { "" } else { "s" };
             Some(format!(
-                "{share} of {count} {things} is less than one, so none may be refused: it takes {least} {things} to tell"
+                "{share} of {count} {thing}{plural} is less than one, so none may be refused: it takes {least} {thing}s \
+                 to tell"
             ))
         };
         let lines = [
-            few(self.allowed_calls, self.calls, "calls"),
-            few(self.allowed_keys, self.keys, "keys").filter(|_| !is_global),
+            few(self.allowed_calls, self.calls, "call"),
+            few(self.allowed_keys, self.keys, "key").filter(|_| !is_global),
             self.too_short(question),
             self.first_fill(question),
             costs_mislead.then(|| COSTS.to_owned()),
@@ -38,7 +40,7 @@ impl Suggestion {
         let fill = per.as_nanos() * u128::from(capacity) / u128::from(rate.max(1));
         (*kind == LimitKind::TokenBucket && self.span >= *per && fill > self.span.as_nanos()).then(|| {
             let span = rounded(self.span);
-            let fill = rounded(Duration::from_nanos_u128(fill.min(u128::from(u64::MAX))));
+            let fill = rounded(Duration::from_nanos_u128(fill.min(Duration::MAX.as_nanos())));
             format!("the bucket takes {fill} to fill, and the trace spans {span}: a longer one may need a higher rate")
         })
     }
