@@ -22,11 +22,12 @@ pub(crate) struct Found {
     pub(super) versions: Vec<Option<Version>>,
 }
 
-/// The place of a version of a row, and the transaction that wrote it: `ctid` and `xmin`, as PostgreSQL writes them.
+/// The place of a version of a row, and its writer: the transaction that wrote it, and the file in which it lies. As
+/// PostgreSQL writes `ctid`, `xmin` and a file's number.
 #[derive(Debug)]
 pub(super) struct Version {
     pub(super) tid: String,
-    pub(super) xmin: String,
+    pub(super) writer: String,
 }
 
 impl Found {
@@ -89,16 +90,16 @@ impl Found {
         let row = rows.first().ok_or(sqlx::Error::RowNotFound)?;
         let (values, instants): (Vec<Option<i64>>, Vec<Option<Stored>>) = (row.try_get(1)?, row.try_get(2)?);
         let full_at: Vec<Option<Stored>> = row.try_get(3)?;
-        let (tids, xmins): (Vec<Option<String>>, Vec<Option<String>>) = (row.try_get(4)?, row.try_get(5)?);
+        let (tids, writers): (Vec<Option<String>>, Vec<Option<String>>) = (row.try_get(4)?, row.try_get(5)?);
         let lists: Vec<Option<String>> = row.try_get(6)?;
         let states = values.into_iter().zip(instants.into_iter().zip(full_at)).zip(lists).enumerate();
         let state = |(place, ((value, (ts, full_at)), list))| state(value, ts, full_at, list).map_err(corrupt(place));
-        let version = |(tid, xmin): (Option<String>, Option<String>)| Some(Version { tid: tid?, xmin: xmin? });
+        let version = |(tid, writer): (Option<String>, Option<String>)| Some(Version { tid: tid?, writer: writer? });
         Ok(Self {
             now: row.try_get(0)?,
             locked: false,
             states: states.map(state).collect::<Result<_, _>>()?,
-            versions: tids.into_iter().zip(xmins).map(version).collect(),
+            versions: tids.into_iter().zip(writers).map(version).collect(),
             ..Self::none()
         })
     }

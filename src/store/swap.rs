@@ -1,7 +1,9 @@
 //! Statements that read rows without a lock, and write them if they still are the version that was read.
 //!
-//! A version is the place of the row and the transaction that wrote it (`ctid`, `xmin`). The pair identifies a version
-//! only from a read to a write on one connection, milliseconds later, so nothing keeps it longer.
+//! A version is the place of the row, the transaction that wrote it, and the file of its table (`ctid`, `xmin`,
+//! `pg_relation_filenode`). They identify a version only from a read to a write on one connection, milliseconds later,
+//! so nothing keeps them longer. The file is among them for `vacuum full`: it moves rows and keeps their `xmin`, so
+//! where a row was, another that the same transaction wrote may lie.
 //!
 //! A statement that writes whole groups locks their rows in a CTE. Without the CTE, PostgreSQL plans for a table of one
 //! row, and runs the sub-query once for each row that is there by then. Each run then counts other rows. A row that
@@ -42,7 +44,7 @@ pub(crate) struct Grouped<C> {
 struct SwapRows<'f> {
     first: &'f Row,
     tids: Vec<&'f str>,
-    xmins: Vec<&'f str>,
+    writers: Vec<&'f str>,
     values: Values,
     groups: Vec<i32>,
 }
@@ -52,7 +54,7 @@ macro_rules! swap {
     ($store:ident, $rows:ident, $durable:literal, $ephemeral:literal $(, $($bind:tt)*)?) => {
         fetch!(
             $store, $rows.first.storage(), $durable, $ephemeral,
-            columns::part($rows.first), &$rows.tids as &[&str], &$rows.xmins as &[&str], &$rows.values.amounts,
+            columns::part($rows.first), &$rows.tids as &[&str], &$rows.writers as &[&str], &$rows.values.amounts,
             &$rows.values.instants as &[Timestamp], &$rows.values.full_at as &[Timestamp], &$rows.groups
             $(, $($bind)*)?
         )
@@ -95,9 +97,9 @@ impl Store<'_> {
         };
         let each_stands_alone = groups.windows(2).all(|pair| pair[0] != pair[1]);
         let first = &rows[swap.first()];
-        let (tids, xmins) = versions(swap.rows.iter().map(|row| found.versions[row.change.row].as_ref()));
+        let (tids, writers) = versions(swap.rows.iter().map(|row| found.versions[row.change.row].as_ref()));
         let values = Values::of(swap.rows.iter().map(|row| row.change));
-        let rows = SwapRows { first, tids, xmins, values, groups };
+        let rows = SwapRows { first, tids, writers, values, groups };
         let written = if !swap.calls.is_empty() {
             self.swap_calls(&rows, known, swap).await
         } else if each_stands_alone && swap.rows.iter().all(has_none) {
@@ -223,5 +225,5 @@ fn count(count: usize) -> i64 {
 /// The versions of the rows and calls to be written. All of them were found.
 fn versions<'f>(found: impl Iterator<Item = Option<&'f Version>>) -> (Vec<&'f str>, Vec<&'f str>) {
     let version = |version: Option<&'f Version>| version.expect("only what is there is swapped");
-    found.map(version).map(|Version { tid, xmin }| (tid.as_str(), xmin.as_str())).unzip()
+    found.map(version).map(|Version { tid, writer }| (tid.as_str(), writer.as_str())).unzip()
 }

@@ -25,7 +25,7 @@ pub(crate) struct FullRows {
 #[derive(Debug)]
 pub(crate) struct FullRow {
     pub(crate) place: Place,
-    /// The transaction that wrote this version of it.
+    /// Its writer, and the file in which it lies.
     version: String,
 }
 

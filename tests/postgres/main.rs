@@ -34,6 +34,7 @@ mod proxy;
 mod receipts;
 mod regressions;
 mod replay;
+mod rewritten;
 mod row_security;
 mod shadows;
 mod shards;

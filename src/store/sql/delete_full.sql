@@ -3,15 +3,16 @@
 --
 -- Its commit does not wait for the disk: a row that comes back after a crash is full, as a missing one.
 --
--- $1 places, $2 the transaction that wrote each version
+-- $1 places, $2 the writer and the file of each
 with relaxed as materialized (
     select pg_catalog.set_config('synchronous_commit', 'off', true) as commit
 ),
 held as materialized (
     select r.tableoid as of, r.ctid as tid
       from (select pg_catalog.unnest(p.tids) as tid, pg_catalog.unnest(p.versions) as version
-              from (select $1::text[]::tid[] as tids, $2::text[]::xid[] as versions offset 0) p) w
-      join tollgate.durable r on r.ctid = w.tid and r.xmin = w.version
+              from (select $1::text[]::tid[] as tids, $2::text[] as versions offset 0) p) w
+      join tollgate.durable r on r.ctid = w.tid
+       and r.xmin::text || '/' || pg_catalog.pg_relation_filenode(r.tableoid)::text = w.version
      where (select commit from relaxed) = 'off'
        for update of r skip locked
 )

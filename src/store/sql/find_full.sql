@@ -12,7 +12,7 @@ with observed as materialized (
            coalesce($4, pg_catalog.clock_timestamp())                as now
 ),
 found as materialized (
-    select r.ctid, r.xmin
+    select r.ctid, r.xmin::text || '/' || pg_catalog.pg_relation_filenode(r.tableoid)::text as version
       from tollgate.durable r
      where r.ctid >= $1::text::tid
        and r.ctid < $2::text::tid
@@ -31,7 +31,7 @@ select o.now      as "now!: Timestamp",
   from observed o
  cross join (
      select pg_catalog.array_agg(ctid::text) as tids,
-            pg_catalog.array_agg(xmin::text) as versions
+            pg_catalog.array_agg(version) as versions
        from found
  ) f
  where case when pg_catalog.row_security_active('tollgate.durable'::regclass)

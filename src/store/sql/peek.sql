@@ -1,8 +1,8 @@
 -- Reads committed rows without a lock, many at a time: columns as arrays in the order asked, null where a row is
 -- missing. The clock is read after the snapshot.
 --
--- The lateral sub-select with `offset 0` looks each row up by its key and keeps the order. A row's place and the
--- transaction that wrote it identify its version: a swap writes only that one.
+-- The lateral sub-select with `offset 0` looks each row up by its key and keeps the order. A row's place, the
+-- transaction that wrote it and its file identify its version: a swap writes only that one.
 --
 -- $1 part, $2 names, $3 keys, $4 shards
 -- $5 the instant to take for now; null for the clock
@@ -20,7 +20,8 @@ select coalesce($5, pg_catalog.clock_timestamp()) as "now!: Timestamp",
                             then 'row security hides rows of tollgate.durable' else 'on' end::bool
                 offset 0) p) w
   left join lateral (
-      select r.value, r.ts, r.full_at, r.ctid::text as tid, r.xmin::text as version, r.list::text as list
+      select r.value, r.ts, r.full_at, r.ctid::text as tid, r.list::text as list,
+             r.xmin::text || '/' || pg_catalog.pg_relation_filenode(r.tableoid)::text as version
         from tollgate.durable r
        where r.part = $1 and r.name = w.name and r.key = w.key and r.shard = w.shard
       offset 0

@@ -4,10 +4,10 @@
 -- Every group is in the range that is asked for. It makes the planner reckon with one row, and so find each row by its
 -- place instead of reading the table.
 --
--- A row's place and the transaction that wrote it are its identity. Any rewrite moves the row, and its new version has
--- another writer.
+-- A row's place, its writer and its file are its identity: the writer is the transaction that wrote this version. An
+-- update moves the row, and the new version has another writer. `vacuum full` keeps writers, and makes another file.
 --
--- $1 part, $2 places, $3 the transaction that wrote each version
+-- $1 part, $2 places, $3 the writer and the file of each
 -- $4 micro-tokens, $5 instants, $6 when each will be full, $7 the group of each row
 update tollgate.durable r
    set value = h.value, ts = h.ts, full_at = h.full_at
@@ -16,10 +16,11 @@ update tollgate.durable r
         from (select pg_catalog.unnest(p.tids) as tid, pg_catalog.unnest(p.versions) as version,
                      pg_catalog.unnest(p.amounts) as value, pg_catalog.unnest(p.instants) as ts,
                      pg_catalog.unnest(p.full_at) as full_at, pg_catalog.unnest(p.groups) as in_group
-                from (select $2::text[]::tid[] as tids, $3::text[]::xid[] as versions, $4::int8[] as amounts,
+                from (select $2::text[]::tid[] as tids, $3::text[] as versions, $4::int8[] as amounts,
                              $5::timestamptz[] as instants, $6::timestamptz[] as full_at, $7::int4[] as groups
                       offset 0) p) w
-        join tollgate.durable r on r.part = $1 and r.ctid = w.tid and r.xmin = w.version
+        join tollgate.durable r on r.part = $1 and r.ctid = w.tid
+         and r.xmin::text || '/' || pg_catalog.pg_relation_filenode(r.tableoid)::text = w.version
        where w.in_group between 0 and 2147483647
          for no key update of r skip locked
   ) h

@@ -9,7 +9,7 @@
 -- Returns the group of each row that was written, and each group without rows.
 --
 -- $1 part
--- rows: $2 places, $3 the transaction that wrote each version, $4 micro-tokens, $5 instants, $6 when each will be full,
+-- rows: $2 places, $3 the writer and the file of each, $4 micro-tokens, $5 instants, $6 when each will be full,
 -- $7 the group of each
 -- lists: $8 all, $9 where those of each row begin, $10 where they end; null for none
 -- groups: $11 numbers, $12 how many rows each has, $13 how many calls it uses up
@@ -25,10 +25,11 @@ with h as materialized (
                    pg_catalog.unnest(p.full_at) as full_at,
                    pg_catalog.unnest(p.groups) as in_group, pg_catalog.unnest(p.firsts) as first,
                    pg_catalog.unnest(p.lasts) as last
-              from (select $2::text[]::tid[] as tids, $3::text[]::xid[] as versions, $4::int8[] as amounts,
+              from (select $2::text[]::tid[] as tids, $3::text[] as versions, $4::int8[] as amounts,
                            $5::timestamptz[] as instants, $6::timestamptz[] as full_at,
                            $7::int4[] as groups, $9::int4[] as firsts, $10::int4[] as lasts offset 0) p) w
-      join tollgate.durable r on r.part = $1 and r.ctid = w.tid and r.xmin = w.version
+      join tollgate.durable r on r.part = $1 and r.ctid = w.tid
+       and r.xmin::text || '/' || pg_catalog.pg_relation_filenode(r.tableoid)::text = w.version
      where w.in_group between 0 and 2147483647
        for no key update of r skip locked
 ),

@@ -13,7 +13,8 @@ select coalesce($5, pg_catalog.clock_timestamp()) as "now!: Timestamp",
                             then 'row security hides rows of tollgate.ephemeral' else 'on' end::bool
                 offset 0) p) w
   left join lateral (
-      select r.value, r.ts, r.full_at, r.ctid::text as tid, r.xmin::text as version, r.list::text as list
+      select r.value, r.ts, r.full_at, r.ctid::text as tid, r.list::text as list,
+             r.xmin::text || '/' || pg_catalog.pg_relation_filenode(r.tableoid)::text as version
         from tollgate.ephemeral r
        where r.part = $1 and r.name = w.name and r.key = w.key and r.shard = w.shard
       offset 0

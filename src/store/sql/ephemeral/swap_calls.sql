@@ -7,10 +7,11 @@ with h as materialized (
                    pg_catalog.unnest(p.full_at) as full_at,
                    pg_catalog.unnest(p.groups) as in_group, pg_catalog.unnest(p.firsts) as first,
                    pg_catalog.unnest(p.lasts) as last
-              from (select $2::text[]::tid[] as tids, $3::text[]::xid[] as versions, $4::int8[] as amounts,
+              from (select $2::text[]::tid[] as tids, $3::text[] as versions, $4::int8[] as amounts,
                            $5::timestamptz[] as instants, $6::timestamptz[] as full_at,
                            $7::int4[] as groups, $9::int4[] as firsts, $10::int4[] as lasts offset 0) p) w
-      join tollgate.ephemeral r on r.part = $1 and r.ctid = w.tid and r.xmin = w.version
+      join tollgate.ephemeral r on r.part = $1 and r.ctid = w.tid
+       and r.xmin::text || '/' || pg_catalog.pg_relation_filenode(r.tableoid)::text = w.version
      where w.in_group between 0 and 2147483647
        for no key update of r skip locked
 ),
