@@ -145,12 +145,13 @@ proptest! {
             prop_assert_eq!(refused(&choice.limit, &calls), (choice.refused_calls, choice.refused_keys));
         }
         let is_within = |(calls, keys)| calls <= found.allowed_calls && keys <= found.allowed_keys;
-        let fits = if kind == LimitKind::TokenBucket { &found.choices[..] } else { &found.choices[found.choice..=found.choice] };
+        let is_bucket = kind == LimitKind::TokenBucket;
+        let fits = if is_bucket { &found.choices[..] } else { &found.choices[found.choice..=found.choice] };
         for Choice { limit, refused_calls, refused_keys } in fits {
             prop_assert!(is_within((*refused_calls, *refused_keys)));
             // Nothing less was tried at the end of a curve, where only the highest rate was.
             let is_end = found.choices.len() > 1 && limit.most() == found.choices.last().unwrap().limit.most();
-            if limit.most() > Tokens::ONE && !(is_end && kind == LimitKind::TokenBucket) {
+            if limit.most() > Tokens::ONE && !(is_end && is_bucket) {
                 prop_assert!(!is_within(refused(&less(limit), &calls)), "{limit:?}");
             }
         }
