@@ -69,9 +69,12 @@ create table tollgate.overrides (
     constraint a_name_has_1_to_255_bytes check (octet_length(name) between 1 and 255),
     constraint a_key_has_at_most_512_bytes check (octet_length(key) <= 512),
     constraint a_label_has_at_most_255_bytes check (octet_length(label) <= 255),
-    constraint an_effect_is_known check (effect in ('numbers', 'deny', 'unlimited')),
+    constraint an_effect_is_known check (effect in ('numbers', 'slowed', 'deny', 'unlimited')),
     constraint numbers_have_a_kind_a_rate_a_period_and_a_capacity check (
-        num_nulls(kind, rate, period, capacity, max_reserved) = case effect when 'numbers' then 0 else 5 end),
+        num_nulls(kind, rate, period, capacity, max_reserved)
+        = case effect when 'numbers' then 0 when 'slowed' then 4 else 5 end),
+    constraint slowed_has_a_share_of_the_rate_and_an_end check (
+        effect <> 'slowed' or coalesce(rate between 1 and 999999, false) and ends_at < 'infinity'),
     constraint numbers_are_those_of_a_limit check (
         effect <> 'numbers' or max_reserved >= 0 and case
             when kind = 'wallet' then rate = 0 and period = 0 and capacity = 0
@@ -90,9 +93,11 @@ create table tollgate.overrides (
     constraint who_has_1_to_255_bytes check (octet_length(set_by) between 1 and 255)
 );
 comment on table tollgate.overrides is
-    'what operators say over definitions: other numbers of the same kind, deny or unlimited; in their units';
+    'what operators say over definitions: other numbers of the same kind, slowed, deny or unlimited; in their units';
 comment on column tollgate.overrides.key is 'whom it applies to; empty for every key, the global row too';
 comment on column tollgate.overrides.label is 'tells several of one key apart; each is set and removed by itself';
+comment on column tollgate.overrides.rate is
+    'of numbers, the rate; of slowed, the share of it at starts_at in millionths, which grows to the whole until ends_at';
 
 create type tollgate.decision as (granted bool, amount numeric, remaining numeric, ready_at timestamptz,
                                   retry_at timestamptz, retry_after interval, retry_after_seconds float8,
@@ -319,21 +324,31 @@ returns table (kind text, shards int2, storage text, flow "char", rate int8, per
            null::text, null::timestamptz
       from tollgate.limits d where d.name = limit_name $$;
 
+-- The share of the rate that a slow-down leaves at an instant, in millionths. It grows each second, until it is the
+-- whole at the end.
+create function tollgate._share(share int8, starts_at timestamptz, ends_at timestamptz, at timestamptz) returns int8
+language sql immutable as $$
+    select share + div((1000000 - share)::numeric * floor(extract(epoch from at - starts_at)),
+                       extract(epoch from ends_at - starts_at))::int8 $$;
+
 -- The same under the overrides that are live: the numbers that count, whether an override has set them, and the effect
 -- of a deny or unlimited, which answers whatever the row holds. Deny beats unlimited, and unlimited beats numbers,
 -- whether they are the key's or every key's. If several deny, the one that ends last counts. Numbers of the key beat
 -- those of every key. If there are several such numbers, the ones that were set last count. Numbers of another kind, or
--- reservations of an ephemeral limit, do not apply. The two keys are joined: `in` reads all overrides of a limit, until
--- the table was analyzed.
+-- reservations of an ephemeral limit, do not apply. Of slow-downs the smallest share counts, of the numbers that count.
+-- The two keys are joined: `in` reads all overrides of a limit, until the table was analyzed.
 create function tollgate._overridden(limit_name text, of_key text, as_of timestamptz)
 returns table (kind text, shards int2, storage text, flow "char", rate int8, period int8, most int8, max_reserved int8,
                phase int8, is_overridden bool, effect text, ends_at timestamptz) language sql stable as $$
-    select d.kind, d.shards, d.storage, d.flow, coalesce(n.rate, d.rate), coalesce(n.period, d.period),
+    select d.kind, d.shards, d.storage, d.flow,
+           case when s.share is null then coalesce(n.rate, d.rate)
+                else greatest(div(coalesce(n.rate, d.rate)::numeric * s.share::numeric, 1000000::numeric)::int8, d.shards) end,
+           coalesce(n.period, d.period),
            case d.flow when 'w' then 9223372036854775807 else coalesce(n.capacity, d.capacity) end,
            coalesce(n.max_reserved, d.max_reserved),
            case when d.flow = 'g' then coalesce(d.start, tollgate._spread(limit_name, of_key,
                                                 coalesce(n.period, d.period))) else 0 end,
-           n.rate is not null, r.effect, r.ends_at
+           n.rate is not null or s.share is not null, r.effect, r.ends_at
       from (select coalesce(as_of, clock_timestamp()) as at) c
       join tollgate.limits d on d.name = limit_name
       left join lateral (
@@ -346,8 +361,13 @@ returns table (kind text, shards int2, storage text, flow "char", rate int8, per
           select case o.effect when 'unlimited' then o.effect else 'deny' end as effect, o.ends_at
             from (values (of_key), ('')) k (key)
             join tollgate.overrides o on o.name = limit_name and o.key = k.key
-           where c.at >= o.starts_at and c.at < o.ends_at and o.effect <> 'numbers'
-           order by 1, 2 desc limit 1) r on true $$;
+           where c.at >= o.starts_at and c.at < o.ends_at and o.effect not in ('numbers', 'slowed')
+           order by 1, 2 desc limit 1) r on true
+      left join lateral (
+          select min(tollgate._share(o.rate, o.starts_at, o.ends_at, c.at)) as share
+            from (values (of_key), ('')) k (key)
+            join tollgate.overrides o on o.name = limit_name and o.key = k.key
+           where c.at >= o.starts_at and c.at < o.ends_at and o.effect = 'slowed' and d.flow <> 'w') s on true $$;
 
 -- Inserts a row, unless there is one.
 create function tollgate._insert(storage text, limit_name text, key text, flow "char", value int8, ts int8,

@@ -52,6 +52,7 @@ begin
         when effect in ('numbers', 'deny', 'unlimited') is not true
         then 'this is no effect: numbers, deny, unlimited'
         when (octet_length(label) <= 255) is not true then 'the label is longer than 255 bytes, or null'
+        when label in ('slowdown', 'pause') then 'this label belongs to slow_down and pause'
         when (octet_length(reason) between 1 and 500) is not true then 'the reason has no text of 1 to 500 bytes'
         when (octet_length(coalesce(set_by, session_user)) between 1 and 255) is not true
         then 'who sets it has no name of 1 to 255 bytes'
@@ -124,6 +125,115 @@ begin
     delete from tollgate.overrides o
      where o.name = limit_name collate "C" and o.key = of_key and o.label = label collate "C";
     return found;
+end $$;
+
+-- Reports that the other side is in trouble: the limit keeps a share of the rate that it has now, and its rate grows
+-- back by itself. Reports within the cool-down change nothing. Returns the slow-down that counts.
+create function tollgate.slow_down(limit_name text, key text default null, every_key bool default false,
+                                   percent int4 default 70, least_percent int4 default 5,
+                                   recovers interval default '1 minute', cool_down interval default '2 seconds')
+returns tollgate.override
+language plpgsql security definer set search_path = pg_catalog, pg_temp set row_security = off as $$
+#variable_conflict use_variable
+declare
+    of_key text collate "C" := tollgate._whom(limit_name, key, every_key);
+    clock timestamptz; fault text; was tollgate.override; present int8 := 1000000; share int8;
+begin
+    fault := case
+        when (percent between 1 and 99) is not true then 'percent is what a report leaves of the rate, from 1 to 99'
+        when (least_percent between 1 and 99) is not true
+        then 'least_percent is the least that reports leave of the rate, from 1 to 99'
+        when (recovers between '1 second' and '1 day') is not true
+        then 'recovers is the time in which the whole rate would grow back, of one second to one day'
+        when (cool_down between '0' and '1 day') is not true
+        then 'cool_down is the time between two cuts, of one day at most'
+        when exists (select from tollgate.limits l where l.name = limit_name collate "C"
+                                                     and l.kind in ('wallet', 'concurrency'))
+        then 'it has no rate that could be slowed down' end;
+    if fault is not null then
+        raise exception using errcode = 'TG002', message = format('limit %L: %s', limit_name, fault);
+    end if;
+    -- Most reports come within the cool-down, and take no lock. The others take turns.
+    for is_my_turn in 0 .. 1 loop
+        if is_my_turn = 1 then
+            perform pg_advisory_xact_lock(
+                hash_record_extended(row('tollgate.overrides'::text, limit_name, of_key, 'slowdown'::text), 0));
+        end if;
+        clock := clock_timestamp();
+        select o.* into was from tollgate.overrides o
+         where o.name = limit_name collate "C" and o.key = of_key and o.label = 'slowdown';
+        if clock >= was.starts_at and clock < least(was.ends_at, was.starts_at + cool_down) then
+            return was;
+        end if;
+    end loop;
+    if clock >= was.starts_at and clock < was.ends_at then
+        present := tollgate._share(was.rate, was.starts_at, was.ends_at, clock);
+    end if;
+    -- A reporter with a higher least share does not speed the limit up.
+    share := greatest(1, least(present, greatest(least_percent * 10000, present * percent / 100)));
+    return tollgate._report(limit_name, of_key, 'slowdown', 'slowed', share, clock,
+                            clock + (1000000 - share) * 0.000001::float8 * recovers, 'trouble was reported');
+end $$;
+
+-- Reports that the other side asks callers to wait: nothing is granted until then, for a day at most. A pause that ends
+-- later stays. The end is rounded up to a second, so that many reports of one answer write once. Returns the pause that
+-- counts; null if none does.
+create function tollgate.pause(limit_name text, key text default null, every_key bool default false,
+                               until timestamptz default null, lasting interval default null)
+returns tollgate.override
+language plpgsql security definer set search_path = pg_catalog, pg_temp set row_security = off as $$
+#variable_conflict use_variable
+declare
+    of_key text collate "C" := tollgate._whom(limit_name, key, every_key);
+    clock timestamptz; ends_at timestamptz; is_over bool; was tollgate.override;
+begin
+    if num_nonnulls(until, lasting) <> 1 then
+        raise exception using errcode = 'TG002', message = format('limit %L: say until or lasting', limit_name);
+    end if;
+    for is_my_turn in 0 .. 1 loop
+        if is_my_turn = 1 then
+            perform pg_advisory_xact_lock(
+                hash_record_extended(row('tollgate.overrides'::text, limit_name, of_key, 'pause'::text), 0));
+        end if;
+        clock := clock_timestamp();
+        ends_at := least(until, clock + greatest('0', least(lasting, '1 day')), clock + interval '1 day');
+        is_over := ends_at <= clock;
+        ends_at := to_timestamp(ceil(extract(epoch from ends_at)));
+        select o.* into was from tollgate.overrides o
+         where o.name = limit_name collate "C" and o.key = of_key and o.label = 'pause';
+        was := case when clock >= was.starts_at and clock < was.ends_at then was end;
+        if is_over or was.ends_at >= ends_at then
+            return was;
+        end if;
+    end loop;
+    return tollgate._report(limit_name, of_key, 'pause', 'deny', null, clock, ends_at, 'callers were asked to wait');
+end $$;
+
+-- Writes what was reported, and removes earlier reports on the limit that are over. A report that somebody else removes
+-- at this moment is left to him.
+create function tollgate._report(limit_name text, of_key text, label text, effect text, share int8, clock timestamptz,
+                                 ends_at timestamptz, reason text) returns tollgate.override language plpgsql as $$
+#variable_conflict use_variable
+declare
+    written tollgate.override;
+begin
+    delete from tollgate.overrides d
+     using (select o.key, o.label from tollgate.overrides o
+             where o.name = limit_name collate "C" and o.label in ('slowdown', 'pause') and o.ends_at <= clock
+               and o.key <> of_key collate "C"
+               for update skip locked) o
+     where d.name = limit_name collate "C" and d.key = o.key and d.label = o.label;
+    insert into tollgate.overrides (name, key, label, effect, rate, starts_at, ends_at, reason, set_by, set_at)
+    values (limit_name, of_key, label, effect, share, clock, ends_at, reason, session_user, clock)
+        on conflict on constraint overrides_pkey do update
+       set effect = excluded.effect, rate = excluded.rate, starts_at = excluded.starts_at, ends_at = excluded.ends_at,
+           reason = excluded.reason, set_by = excluded.set_by, set_at = excluded.set_at;
+    select o.* into written from tollgate.overrides o
+     where o.name = limit_name collate "C" and o.key = of_key collate "C" and o.label = label collate "C";
+    return written;
+exception when integrity_constraint_violation or datetime_field_overflow then
+    raise exception using errcode = 'TG002', detail = sqlerrm,
+        message = format('limit %L: its name or its instants are not valid', limit_name);
 end $$;
 
 revoke execute on all functions in schema tollgate from public;

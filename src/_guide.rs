@@ -16,6 +16,7 @@ macro_rules! guides {
         #[doc = "[citus.md]: crate::_guide::citus"]
         #[doc = "[compare.md]: crate::_guide::compare"]
         #[doc = "[fairness.md]: crate::_guide::fairness"]
+        #[doc = "[following.md]: crate::_guide::following"]
         #[doc = "[guarantees.md]: crate::_guide::guarantees"]
         #[doc = "[http.md]: crate::_guide::http"]
         #[doc = "[operating.md]: crate::_guide::operating"]
@@ -33,13 +34,15 @@ macro_rules! guides {
 
 guides! {
     choosing = "../docs/choosing.md",
-    // The examples of this guide, and of the guide to HTTP, are compiled with the package that they use.
+    // The examples of this guide, and of two others, are compiled with the package that they use.
     #[cfg(not(doctest))]
     plans = "../docs/plans.md",
     budgets = "../docs/budgets.md",
     fairness = "../docs/fairness.md",
     #[cfg(not(doctest))]
     http = "../docs/http.md",
+    #[cfg(not(doctest))]
+    following = "../docs/following.md",
     reservations = "../docs/reservations.md",
     testing = "../docs/testing.md",
     sql = "../docs/sql.md",

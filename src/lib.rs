@@ -142,7 +142,7 @@ pub use limits::{FileFault, FileFaultKind, FileFaults, Limits, LimitsError, Unkn
 #[cfg(feature = "metrics")]
 pub use meter::describe_metrics;
 #[cfg(feature = "postgres")]
-pub use overrides::{Effect, NewOverride, Override, OverrideError, OverrideSet, Overrides};
+pub use overrides::{Effect, NewOverride, Override, OverrideError, OverrideSet, Overrides, SlowDown, SlowDownFault};
 pub use plan::settlement::Settlement;
 pub use reason::Reason;
 pub use receipt::{Charge, Receipt};

@@ -82,6 +82,13 @@ pub(crate) fn overridden(limit: &str, label: &str) {
     metrics::counter!(OVERRIDDEN, "limit" => limit.to_owned(), "label" => label.to_owned()).increment(1);
 }
 
+/// Slow-downs leave a key of a limit this share of its rate.
+pub(crate) fn rate_share(limit: &str, millionths: u32) {
+    tracing::trace!(limit, millionths, "share of the rate");
+    #[cfg(feature = "metrics")]
+    metrics::gauge!(RATE_SHARE, "limit" => limit.to_owned()).set(f64::from(millionths) / 1e6);
+}
+
 /// Tokens were taken for calls to come.
 pub(crate) fn taken_ahead(limit: &str, tokens: Tokens) {
     tracing::debug!(limit, %tokens, "taken ahead");
@@ -166,6 +173,7 @@ pub(crate) fn swept(ephemeral: u64, durable: u64) {
 /// | `tollgate_decisions_total` | counter: answers | `by`, `limit`, `outcome`, `source`, `reason` |
 /// | `tollgate_would_deny_total` | counter: refusals by [shadows](crate::Request::shadow) | `by`, `limit` |
 /// | `tollgate_overridden_total` | counter: calls of a limit under an [override](crate::Overrides) | `limit`, `label` |
+/// | `tollgate_rate_share` | gauge: the least share of its rate that [slow-downs](crate::Overrides::slow_down) leave a key | `limit` |
 /// | `tollgate_errors_total` | counter: calls that the database did not answer | `by`, `limit` |
 /// | `tollgate_wait_seconds` | histogram: from a gate's call to the answer of the database | |
 /// | `tollgate_queue_calls` | histogram: calls that stay in a gate's queue as a batch is taken | |
@@ -201,6 +209,7 @@ pub fn describe_metrics<'l>(limits: impl IntoIterator<Item = &'l crate::limit::L
     describe_counter!(DECISIONS, Unit::Count, "Calls that were decided.");
     describe_counter!(WOULD_DENY, Unit::Count, "Calls that a shadow would have refused.");
     describe_counter!(OVERRIDDEN, Unit::Count, "Calls that asked a limit under an override.");
+    describe_gauge!(RATE_SHARE, Unit::Count, "The least share of its rate that slow-downs leave a key of a limit.");
     describe_counter!(ERRORS, Unit::Count, "Calls that the database did not answer.");
     describe_histogram!(WAIT, Unit::Seconds, "From a call of a gate to the answer of the database.");
     describe_histogram!(QUEUE, Unit::Count, "Calls that stay in the queue of a gate as a batch is taken.");
@@ -228,6 +237,7 @@ mod names {
     pub(super) const DECISIONS: &str = "tollgate_decisions_total";
     pub(super) const WOULD_DENY: &str = "tollgate_would_deny_total";
     pub(super) const OVERRIDDEN: &str = "tollgate_overridden_total";
+    pub(super) const RATE_SHARE: &str = "tollgate_rate_share";
     pub(super) const ERRORS: &str = "tollgate_errors_total";
     pub(super) const WAIT: &str = "tollgate_wait_seconds";
     pub(super) const QUEUE: &str = "tollgate_queue_calls";
@@ -242,6 +252,6 @@ mod names {
 }
 #[cfg(feature = "metrics")]
 use names::{
-    BATCH, BATCH_CALLS, BATCHES, CAPACITY, DECISIONS, ERRORS, LOCKED, OVERRIDDEN, PREFETCHED, QUEUE, RATE, SWEPT, WAIT,
-    WOULD_DENY,
+    BATCH, BATCH_CALLS, BATCHES, CAPACITY, DECISIONS, ERRORS, LOCKED, OVERRIDDEN, PREFETCHED, QUEUE, RATE, RATE_SHARE,
+    SWEPT, WAIT, WOULD_DENY,
 };

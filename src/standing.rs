@@ -34,7 +34,8 @@ pub struct Standing {
     /// Whether an override applies. Then [`limit`](Self::limit) has the override's numbers, or the override denies.
     #[serde(default)]
     pub overridden: bool,
-    /// The label of the override that applies: the one that denies or makes unlimited, else the one with the numbers.
+    /// The label of the override that applies: the one that denies or makes unlimited, else the one that slows down,
+    /// else the one with the numbers.
     #[serde(default)]
     pub override_label: String,
 }

@@ -24,7 +24,7 @@ enum MigrateCommand {
     /// Apply what is missing, in one transaction; of several runners one applies and the others wait.
     Up {
         /// Apply it, say what was applied, and roll it back.
-        #[arg(long, conflicts_with_all = ["grant", "grant_operator"])]
+        #[arg(long, conflicts_with_all = ["grant", "grant_operator", "grant_reporter"])]
         dry_run: bool,
 
         #[command(flatten)]
@@ -40,7 +40,7 @@ enum MigrateCommand {
     /// Check that nothing is missing, edited or damaged; fails with the first fault.
     ///
     /// A right that nobody should have is a fault, too: all that PUBLIC has in the schema. Says who may ask, give,
-    /// write rows and read keys; owners are among them, administrators are not.
+    /// report, write rows and read keys; owners are among them, administrators are not.
     Validate,
 }
 
@@ -49,19 +49,29 @@ enum MigrateCommand {
 struct GrantArgs {
     /// Let a role ask limits by SQL functions (`consume`, `reserve`, `check`, …), without any right on the tables.
     ///
-    /// Takes the other functions from it, unless it may write the tables anyway, or --grant-operator names it, too.
+    /// Takes the other functions from it, unless it may write the tables anyway, or another option names it, too.
     #[arg(long, value_name = "ROLE")]
     grant: Vec<String>,
 
     /// Let a role define limits, give and take tokens, and settle by SQL functions: it can grant itself anything.
     #[arg(long, value_name = "ROLE")]
     grant_operator: Vec<String>,
+
+    /// Let a role report by SQL functions that the other side is in trouble: it can slow limits down and pause them.
+    #[arg(long, value_name = "ROLE")]
+    grant_reporter: Vec<String>,
 }
 
 impl GrantArgs {
     fn sql(&self) -> String {
-        let asking = self.grant.iter().map(|role| migrate::grants(role, Callers::Applications));
-        asking.chain(self.grant_operator.iter().map(|role| migrate::grants(role, Callers::Operators))).collect()
+        // A grant to ask takes the others from a role, so it comes first.
+        let sets = [
+            (&self.grant, Callers::Applications),
+            (&self.grant_operator, Callers::Operators),
+            (&self.grant_reporter, Callers::Reporters),
+        ];
+        let grants = sets.into_iter().flat_map(|(roles, callers)| roles.iter().map(move |role| (role, callers)));
+        grants.map(|(role, callers)| migrate::grants(role, callers)).collect()
     }
 }
 
@@ -114,8 +124,14 @@ fn list(status: &Status) -> String {
 
 /// The names of the roles that have each right, one line for each right.
 pub(crate) fn who_may(rights: &Rights) -> String {
-    let Rights { may_ask, may_give, may_write, may_read, .. } = rights;
-    let named = [("ask", may_ask), ("give", may_give), ("write rows", may_write), ("read keys", may_read)];
+    let Rights { may_ask, may_give, may_report, may_write, may_read, .. } = rights;
+    let named = [
+        ("ask", may_ask),
+        ("give", may_give),
+        ("report", may_report),
+        ("write rows", may_write),
+        ("read keys", may_read),
+    ];
     let line = |(verb, roles): (&str, &Vec<String>)| {
         let roles = if roles.is_empty() { "only administrators".to_owned() } else { printable(&roles.join(", ")) };
         format!("may {verb}: {roles}")
@@ -124,8 +140,10 @@ pub(crate) fn who_may(rights: &Rights) -> String {
 }
 
 pub(crate) fn rights_document(rights: &Rights) -> Value {
-    let Rights { may_ask, may_give, may_write, may_read, .. } = rights;
-    json!({ "may_ask": may_ask, "may_give": may_give, "may_write": may_write, "may_read": may_read })
+    let Rights { may_ask, may_give, may_report, may_write, may_read, .. } = rights;
+    json!({
+        "may_ask": may_ask, "may_give": may_give, "may_report": may_report, "may_write": may_write, "may_read": may_read
+    })
 }
 
 fn document(status: &Status) -> Value {

@@ -359,6 +359,10 @@ pub(crate) fn words(said: &Override, now: DateTime<Utc>) -> String {
                 if max_reserved > Tokens::ZERO { format!(", down to -{max_reserved}") } else { String::new() };
             format!("{rate} each {}, at most {capacity}{reserved}", Span(period))
         }
+        Effect::Slowed { share } => {
+            let present = said.share(now).unwrap_or(share);
+            format!("slowed down to {} % of its rate", f64::from(present / 1_000) / 10.0)
+        }
         Effect::Unreadable => "denied, for it cannot be read".to_owned(),
         _ => "something that this release does not know".to_owned(),
     };

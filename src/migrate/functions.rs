@@ -37,7 +37,7 @@
 //!   flag in `tollgate.limits` would need triggers, which Citus refuses on reference tables, and it would miss an
 //!   override that is set while the limit is being defined.
 //!
-//! Rights are granted in two sets ([`Callers`]), so that an application that asks cannot mint tokens. Only the owner
+//! Rights are granted in three sets ([`Callers`]), so that an application that asks cannot mint tokens. Only the owner
 //! may call a function that takes an instant, because a caller could override the clock with it.
 
 use std::collections::BTreeMap;
@@ -55,6 +55,9 @@ pub enum Callers {
     /// Operators decide what others have: they define limits and override them, give and take tokens, and settle. A
     /// role that may do so can grant itself any tokens.
     Operators,
+    /// Reporters tell how the other side of a limit fares: they slow the limit down and pause it, and do nothing else.
+    /// A reporter that lies can slow a limit down to a hundredth of its rate, and pause it for a day at a time.
+    Reporters,
 }
 
 impl Callers {
@@ -81,22 +84,23 @@ impl Callers {
             Self::Operators => {
                 &["cancel", "credit", "debit", "define", "remove_override", "reset", "set_override", "settle"]
             }
+            Self::Reporters => &["pause", "slow_down"],
         }
     }
 }
 
-/// The statement that lets a role call one of the two sets of functions. The role needs no right on the tables, and
+/// The statement that lets a role call one of the sets of functions. The role needs no right on the tables, and
 /// gets none. Before the first grant only the owner may call the functions.
 ///
-/// A grant to ask revokes an earlier grant to give, unless the role may write the tables anyway. To let a role do both,
-/// grant it [`Callers::Applications`] first.
+/// A grant to ask revokes an earlier grant to give or to report, unless the role may write the tables anyway. To let a
+/// role do several of these, grant it [`Callers::Applications`] first.
 #[must_use]
 pub fn grants(role: &str, callers: Callers) -> String {
     let name = format!("\"{}\"", role.replace('"', "\"\""));
     let id = format!("'{}'::regrole::oid", name.replace('\'', "''"));
     let taken = match callers {
         Callers::Applications => MAY_NOT_WRITE,
-        Callers::Operators => "false",
+        Callers::Operators | Callers::Reporters => "false",
     };
     GRANT
         .replace("{functions}", &callers.functions().join(", "))

@@ -17,6 +17,8 @@ pub struct Rights {
     /// overrides. Also roles that may make objects in the schema, triggers on its tables or foreign keys to them, and
     /// owners of the functions of such triggers. Each can grant itself anything.
     pub may_give: Vec<String>,
+    /// Roles that may slow limits down and pause them.
+    pub may_report: Vec<String>,
     /// Roles that may write the rows of limits and calls, as a service does, and so set any balance.
     pub may_write: Vec<String>,
     /// Roles that may read the keys and ids in the tables.
@@ -30,11 +32,12 @@ pub struct Rights {
 ///
 /// [`MigrateError::Database`] if the catalogue cannot be read.
 pub async fn rights(conn: &mut PgConnection) -> Result<Rights, MigrateError> {
-    let asking = Callers::Applications.functions().join(", ");
-    let sql = include_str!("rights.sql").replace("{asking}", &asking);
+    let [asking, reporting] = [Callers::Applications, Callers::Reporters].map(|callers| callers.functions().join(", "));
+    let sql = include_str!("rights.sql").replace("{asking}", &asking).replace("{reporting}", &reporting);
     let rows: Vec<(String, String)> = rows(conn, sql, "read the rights").await?;
     let who = |right: &str| rows.iter().filter(|(may, _)| may == right).map(|(_, role)| role.clone()).collect();
-    Ok(Rights { may_ask: who("ask"), may_give: who("give"), may_write: who("write"), may_read: who("read") })
+    let [may_ask, may_give, may_report, may_write, may_read] = ["ask", "give", "report", "write", "read"].map(who);
+    Ok(Rights { may_ask, may_give, may_report, may_write, may_read })
 }
 
 /// Fails for the first right that nobody should have.

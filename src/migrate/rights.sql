@@ -1,8 +1,9 @@
--- The rights of roles on the schema: to ask, to give, to write rows, to read keys. The owner of an object has all
--- rights on it, and each member of a role has the rights of the role. Administrators, who may do everything everywhere,
--- are left out.
+-- The rights of roles on the schema: to ask, to give, to report, to write rows, to read keys. The owner of an object
+-- has all rights on it, and each member of a role has the rights of the role. Administrators, who may do everything
+-- everywhere, are left out.
 with granted as (
-    select case when p.proname::text = any ('{{asking}}'::text[]) then 'ask' else 'give' end as may,
+    select case when p.proname::text = any ('{{asking}}'::text[]) then 'ask'
+                when p.proname::text = any ('{{reporting}}'::text[]) then 'report' else 'give' end as may,
            p.proowner as owner, a.grantee, a.privilege_type as right
       from pg_catalog.pg_proc p
      cross join lateral pg_catalog.aclexplode(coalesce(p.proacl, pg_catalog.acldefault('f', p.proowner))) a

@@ -1,3 +1,5 @@
+use sqlx::error::DatabaseError;
+
 use crate::driver_error::DriverError;
 use crate::key::KeyError;
 use crate::store::is_row_security;
@@ -64,9 +66,52 @@ pub enum OverrideError {
         /// The error of the driver.
         source: DriverError,
     },
+    /// A number of the slow-down is out of its range, or the limit has no rate.
+    #[error("limit {limit:?} cannot be slowed down: {fault}")]
+    SlowDown {
+        /// The limit's name.
+        limit: String,
+        /// The fault.
+        fault: SlowDownFault,
+    },
+    /// These overrides were read once, and have no pool to report over.
+    #[error("these overrides were read once, and cannot report (use those of `Overrides::watch`)")]
+    NotWatched,
     /// There is no tokio runtime for the task that reads the overrides each second.
     #[error("there is no runtime to watch overrides on (call it from a tokio runtime that is alive)")]
     Stopped,
+}
+
+/// Why a slow-down is not valid.
+#[derive(Clone, Copy, Debug, Eq, PartialEq, thiserror::Error)]
+#[non_exhaustive]
+pub enum SlowDownFault {
+    /// A report must leave 1 to 99 % of the rate.
+    #[error("a report must leave 1 to 99 percent of the rate (`percent`)")]
+    Percent,
+    /// All reports together must leave 1 to 99 % of the rate.
+    #[error("all reports together must leave 1 to 99 percent of the rate (`least_percent`)")]
+    LeastPercent,
+    /// The rate must grow back in a second to a day, in whole microseconds.
+    #[error("the rate must grow back in a second to a day, in whole microseconds (`recovers`)")]
+    Recovers,
+    /// The cool-down must last for a day at most, in whole microseconds.
+    #[error("the cool-down must last for a day at most, in whole microseconds (`cool_down`)")]
+    CoolDown,
+    /// A wallet and a concurrency limit have no rate.
+    #[error("a wallet and a concurrency limit have no rate (pause it, or set an override with other numbers)")]
+    Kind,
+}
+
+/// The error of a statement that was rejected: an error of the functions' own class says what is wrong.
+pub(super) fn rejected(limit: &str, step: &'static str, source: sqlx::Error) -> OverrideError {
+    let reported = source
+        .as_database_error()
+        .filter(|error| error.code().is_some_and(|code| matches!(&*code, "TG001" | "TG002" | "22P02" | "22008")));
+    match reported.map(DatabaseError::message) {
+        Some(message) => OverrideError::Rejected { limit: limit.to_owned(), message: message.to_owned() },
+        None => failed(step)(source),
+    }
 }
 
 pub(super) fn failed(step: &'static str) -> impl Fn(sqlx::Error) -> OverrideError {

@@ -1,4 +1,4 @@
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 
 use chrono::{DateTime, Utc};
 
@@ -34,6 +34,17 @@ impl Map {
         map
     }
 
+    /// Puts an override in, instead of the one with its label.
+    pub(super) fn note(&mut self, said: Override) {
+        let limit = self.limits.entry(said.limit.clone()).or_default();
+        let same = match said.key.clone() {
+            Some(key) => limit.keys.entry(key).or_default(),
+            None => &mut limit.every_key,
+        };
+        same.retain(|other| other.label != said.label);
+        same.insert(0, said);
+    }
+
     pub(super) fn is_empty(&self) -> bool {
         self.limits.is_empty()
     }
@@ -42,9 +53,19 @@ impl Map {
         self.limits.values().flat_map(|limit| limit.every_key.iter().chain(limit.keys.values().flatten()))
     }
 
+    /// The least share of its rate that is left to a key of each limit that is slowed down.
+    pub(super) fn shares(&self, now: DateTime<Utc>) -> BTreeMap<String, u32> {
+        let mut shares = BTreeMap::new();
+        for (said, share) in self.iter().filter_map(|said| Some((said, said.share(now)?))) {
+            let least = shares.entry(said.limit.clone()).or_insert(share);
+            *least = share.min(*least);
+        }
+        shares
+    }
+
     /// The exception that applies to a limit for a key at an instant.
     pub(super) fn exception(&self, limit: &Limit, key: &Key, now: DateTime<Utc>) -> Option<Exception> {
-        exception(limit, || self.about(limit.name(), key).filter(|said| said.is_live(now)))
+        exception(limit, now, || self.about(limit.name(), key).filter(|said| said.is_live(now)))
     }
 
     /// The overrides of a key, and then those of every key.

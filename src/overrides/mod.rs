@@ -1,4 +1,4 @@
-//! Overrides of limits: other numbers, deny or unlimited, for a key or for every key. `row.rs` says which one counts,
+//! Overrides of limits: other numbers, slower, deny or unlimited, for a key or for every key. `row.rs` says which one counts,
 //! and `Call::under` in `plan` applies it.
 
 #![expect(clippy::disallowed_methods, reason = "the monotonic clock says how long ago the database's clock was read")]
@@ -7,7 +7,9 @@ mod fault;
 mod map;
 mod new;
 mod poll;
+mod report;
 mod row;
+mod slow_down;
 mod table;
 
 use std::fmt;
@@ -25,11 +27,12 @@ use crate::key::Key;
 use crate::limit::Limit;
 use crate::lock;
 use crate::plan::{Call, Exception};
-pub use fault::OverrideError;
 use fault::failed;
+pub use fault::{OverrideError, SlowDownFault};
 use map::Map;
 pub use new::{NewOverride, OverrideSet};
 pub use row::{Effect, Override};
+pub use slow_down::SlowDown;
 use table::{Snapshot, Stamp};
 
 /// The overrides of the table `tollgate.overrides`, as this process knows them. Give them to a
@@ -45,6 +48,7 @@ use table::{Snapshot, Stamp};
 /// 2. Then unlimited.
 /// 3. Then the key's own numbers, and then the numbers for every key. Of several, the ones that were set last count: by
 ///    `set_at`, and where that is the same, by the label that sorts last.
+/// 4. [Slow-downs](Self::slow_down) leave a share of the rate that then counts. Of several, the smallest share counts.
 ///
 /// Numbers that do not apply to the limit ([`Effect::Numbers`]) are passed over. When an override ends, or is removed,
 /// the next one counts. An override with a later start has no effect before it. A row that is
@@ -92,6 +96,8 @@ struct Inner {
     /// Spares the lock where there is no override.
     is_empty: AtomicBool,
     known: RwLock<Live>,
+    /// Reports go over this pool; `None` for overrides that were read once.
+    pool: Option<PgPool>,
     /// Notified when the map was swapped.
     changed: watch::Sender<()>,
 }
@@ -99,7 +105,8 @@ struct Inner {
 /// The last reading.
 struct Live {
     map: Map,
-    stamp: Stamp,
+    /// Tells whether the table has changed; `None` if this process knows more than it has read.
+    stamp: Option<Stamp>,
     /// The reading of the database's clock, and in `read` when its answer came.
     now: Timestamp,
     read: Instant,
@@ -114,7 +121,8 @@ impl Overrides {
     /// [`OverrideError::Stopped`].
     pub async fn watch(pool: PgPool) -> Result<Self, OverrideError> {
         let runtime = Handle::try_current().map_err(|_| OverrideError::Stopped)?;
-        let overrides = Self::read(&mut *pool.acquire().await.map_err(failed("read"))?).await?;
+        let now = first_reading(&mut *pool.acquire().await.map_err(failed("read"))?).await?;
+        let overrides = Self::new(now, Some(pool.clone()));
         runtime.spawn(poll::again_and_again(Arc::downgrade(&overrides.inner), pool));
         Ok(overrides)
     }
@@ -125,11 +133,13 @@ impl Overrides {
     ///
     /// [`OverrideError::Database`] and [`OverrideError::RowSecurity`].
     pub async fn read(conn: &mut PgConnection) -> Result<Self, OverrideError> {
-        let Snapshot { now, stamp, map } = table::read(conn, None, "").await.map_err(failed("read"))?;
-        let known = Live { map: map.unwrap_or_default(), stamp, now, read: Instant::now() };
+        Ok(Self::new(first_reading(conn).await?, None))
+    }
+
+    fn new(known: Live, pool: Option<PgPool>) -> Self {
         let is_empty = AtomicBool::new(known.map.is_empty());
         let (known, changed) = (RwLock::new(known), watch::Sender::new(()));
-        Ok(Self { inner: Arc::new(Inner { is_empty, known, changed }) })
+        Self { inner: Arc::new(Inner { is_empty, known, pool, changed }) }
     }
 
     /// The time since the table was last read.
@@ -194,17 +204,33 @@ impl Inner {
         of(&lock::read(&self.known))
     }
 
+    /// Goes by an override that this process has just reported. The next reading includes it.
+    fn note(&self, said: Override) {
+        let mut known = lock::write(&self.known);
+        known.map.note(said);
+        known.stamp = None;
+        drop(known);
+        self.is_empty.store(false, Ordering::Relaxed);
+        self.changed.send_replace(());
+    }
+
     /// Replaces the whole map, if it has changed.
     fn swap(&self, Snapshot { now, stamp, map }: Snapshot) {
         let mut known = lock::write(&self.known);
-        (known.now, known.read, known.stamp) = (now, Instant::now(), stamp);
+        (known.now, known.read) = (now, Instant::now());
         if let Some(map) = map {
+            known.stamp = Some(stamp);
             self.is_empty.store(map.is_empty(), Ordering::Relaxed);
             known.map = map;
             drop(known);
             self.changed.send_replace(());
         }
     }
+}
+
+async fn first_reading(conn: &mut PgConnection) -> Result<Live, OverrideError> {
+    let Snapshot { now, stamp, map } = table::read(conn, None, "").await.map_err(failed("read"))?;
+    Ok(Live { map: map.unwrap_or_default(), stamp: Some(stamp), now, read: Instant::now() })
 }
 
 impl Live {

@@ -1,10 +1,9 @@
 use std::time::Duration;
 
 use chrono::{DateTime, Utc};
-use sqlx::error::DatabaseError;
 use sqlx::{PgConnection, Row};
 
-use super::fault::{OverrideError, failed};
+use super::fault::{OverrideError, failed, rejected};
 use super::row::Override;
 use super::table;
 use crate::algebra::Timestamp;
@@ -178,7 +177,7 @@ impl NewOverride {
             .bind(&reason)
             .bind(&set_by)
             .bind(&label);
-        let rows = set.fetch_all(conn).await.map_err(|source| rejected(&limit, source))?;
+        let rows = set.fetch_all(conn).await.map_err(|source| rejected(&limit, "set", source))?;
         let mut told = OverrideSet::default();
         for row in rows {
             let Some(said) = table::said(&row).map_err(failed("set"))? else { continue };
@@ -216,15 +215,4 @@ pub struct OverrideSet {
     pub replaced: Option<Override>,
     /// The other live overrides: those of the key, and then those for every key.
     pub others: Vec<Override>,
-}
-
-/// The error of a failed `set`: an error of the functions' own class says what is wrong with the override.
-fn rejected(limit: &str, source: sqlx::Error) -> OverrideError {
-    let reported = source
-        .as_database_error()
-        .filter(|error| error.code().is_some_and(|code| matches!(&*code, "TG001" | "TG002" | "22P02" | "22008")));
-    match reported.map(DatabaseError::message) {
-        Some(message) => OverrideError::Rejected { limit: limit.to_owned(), message: message.to_owned() },
-        None => failed("set")(source),
-    }
 }

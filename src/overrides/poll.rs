@@ -1,22 +1,24 @@
+use std::collections::BTreeMap;
 use std::sync::Weak;
 use std::time::{Duration, Instant};
 
 use sqlx::PgPool;
 
 use super::Inner;
+use super::row::WHOLE;
 use super::table::{self, Snapshot, Stamp};
-use crate::SECOND;
 use crate::error::chain;
+use crate::{SECOND, meter};
 
 /// Reads the table each second, until the last clone of its overrides is dropped. It polls, because NOTIFY takes a lock
 /// of the whole database at the commit of a caller, and poolers swallow it.
 pub(super) async fn again_and_again(inner: Weak<Inner>, pool: PgPool) {
-    let (mut is_stale, mut whole) = (false, Instant::now());
+    let (mut is_stale, mut whole, mut slowed) = (false, Instant::now(), BTreeMap::new());
     loop {
         tokio::time::sleep(SECOND).await;
         let Some(before) = inner.upgrade().map(|inner| inner.known(|known| known.stamp)) else { return };
         // A stamp of another server may be the same by chance.
-        let before = Some(before).filter(|_| whole.elapsed() < A_WHILE);
+        let before = before.filter(|_| whole.elapsed() < A_WHILE);
         let reading = tokio::time::timeout(PATIENCE, read(&pool, before)).await;
         let Some(inner) = inner.upgrade() else { return };
         match reading.unwrap_or(Err(sqlx::Error::PoolTimedOut)) {
@@ -34,7 +36,19 @@ pub(super) async fn again_and_again(inner: Weak<Inner>, pool: PgPool) {
                 }
             }
         }
+        show(inner.known(|known| known.map.shares(known.now().into())), &mut slowed);
     }
+}
+
+/// Shows the shares of slow-downs, and that they are over.
+fn show(shares: BTreeMap<String, u32>, before: &mut BTreeMap<String, u32>) {
+    for limit in before.keys().filter(|limit| !shares.contains_key(*limit)) {
+        meter::rate_share(limit, WHOLE);
+    }
+    for (limit, share) in &shares {
+        meter::rate_share(limit, *share);
+    }
+    *before = shares;
 }
 
 async fn read(pool: &PgPool, before: Option<Stamp>) -> Result<Snapshot, sqlx::Error> {
@@ -47,7 +61,7 @@ const BRIEFLY: &str = "set local lock_timeout = '2s'; ";
 
 /// How long a reading may take. The driver closes a connection that is left in the middle of an answer, or reads it to
 /// its end.
-const PATIENCE: Duration = Duration::from_secs(10);
+pub(super) const PATIENCE: Duration = Duration::from_secs(10);
 
 /// How often all rows are read, whatever the stamp says.
 const A_WHILE: Duration = Duration::from_mins(1);

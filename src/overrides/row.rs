@@ -55,6 +55,12 @@ pub enum Effect {
         /// How deep reservations may take the balance below zero.
         max_reserved: Tokens,
     },
+    /// A smaller rate, whose capacity stays; of a sliding window a smaller `n`. It grows back evenly, in steps of a
+    /// second, until it is whole when the override ends. It applies to every limit but a wallet and a concurrency limit.
+    Slowed {
+        /// The share of the rate at the start, in millionths.
+        share: u32,
+    },
     /// Nothing is granted.
     Deny,
     /// All is granted, and nothing is charged.
@@ -78,6 +84,20 @@ impl Override {
         numbers.try_into().ok()
     }
 
+    /// The share of the rate that a [slow-down](Effect::Slowed) leaves at an instant, in millionths.
+    #[must_use]
+    pub fn share(&self, now: DateTime<Utc>) -> Option<u32> {
+        let (Effect::Slowed { share }, Some(ends_at)) = (self.effect, self.ends_at) else { return None };
+        if !self.is_live(now) {
+            return None;
+        }
+        // Whole seconds: all processes agree on the share, and a batch has one.
+        let grown = i128::from((now - self.starts_at).num_seconds()) * 1_000_000;
+        let span = i128::from((ends_at - self.starts_at).num_microseconds()?.max(1));
+        let grown = i128::from(WHOLE.saturating_sub(share)) * grown / span;
+        Some(share + u32::try_from(grown).ok()?)
+    }
+
     /// Whether it counts at an instant.
     #[must_use]
     pub fn is_live(&self, now: DateTime<Utc>) -> bool {
@@ -92,7 +112,7 @@ impl Override {
 
     fn ruling(&self) -> Option<Ruling> {
         match self.effect {
-            Effect::Numbers { .. } => None,
+            Effect::Numbers { .. } | Effect::Slowed { .. } => None,
             Effect::Deny | Effect::Unreadable => {
                 Some(Ruling::Deny { until: self.ends_at.map_or(Timestamp::MAX, Timestamp::from) })
             }
@@ -102,7 +122,8 @@ impl Override {
 }
 
 /// The exception of a key, from all live overrides: its own, then those for every key, each group with the latest
-/// first. A deny counts before unlimited, and both count before numbers. Numbers that do not apply are passed over.
+/// first. A deny counts before unlimited, and both count before numbers. Numbers that do not apply are passed over. Of
+/// slow-downs the smallest share counts, of the numbers that count.
 ///
 /// An override that is set later does not lift a deny. Numbers of a key beat those for every key, whenever they were
 /// set; otherwise a campaign for all would end each contract. The ruling and the numbers are found apart, so that under
@@ -110,10 +131,17 @@ impl Override {
 /// a kind would be an outage for each customer with numbers of his own.
 pub(super) fn exception<'a, L: Iterator<Item = &'a Override>>(
     limit: &Limit,
+    now: DateTime<Utc>,
     live: impl Fn() -> L,
 ) -> Option<Exception> {
-    let ruling = live().filter_map(|said| Some((said.ruling()?, &said.label))).max();
-    let numbers = live().find_map(|said| Some((said.renumbered(limit)?, &said.label)));
-    let label = ruling.map(|(_, label)| label).or(numbers.as_ref().map(|(_, label)| *label))?.clone();
-    Some(Exception { numbers: numbers.map(|(numbers, _)| numbers), ruling: ruling.map(|(ruling, _)| ruling), label })
+    let (ruling, by_ruling) = live().filter_map(|said| Some((said.ruling()?, &said.label))).max().unzip();
+    let (numbers, by_numbers) = live().find_map(|said| Some((said.renumbered(limit)?, &said.label))).unzip();
+    let (share, by_share) = live().filter_map(|said| Some((said.share(now)?, &said.label))).min().unzip();
+    let slowed = share.and_then(|share| numbers.as_ref().unwrap_or(limit).slowed(share));
+    let (share, by_share) = (share.filter(|_| slowed.is_some()), by_share.filter(|_| slowed.is_some()));
+    let label = by_ruling.or(by_share).or(by_numbers)?.clone();
+    Some(Exception { numbers: slowed.or(numbers), share, ruling, label })
 }
+
+/// The share of a rate that is not slowed down.
+pub(super) const WHOLE: u32 = 1_000_000;

@@ -7,7 +7,7 @@ use sqlx::postgres::PgRow;
 use sqlx::{AssertSqlSafe, PgConnection, Row};
 
 use super::map::Map;
-use super::row::{Effect, Override};
+use super::row::{Effect, Override, WHOLE};
 use crate::algebra::Timestamp;
 use crate::key::Key;
 use crate::limit::written::word;
@@ -77,6 +77,7 @@ pub(super) fn said(row: &PgRow) -> Result<Option<Override>, sqlx::Error> {
             };
             numbers
         }
+        "slowed" => slowed(row),
         "deny" => Effect::Deny,
         "unlimited" => Effect::Unlimited,
         _ => Effect::Unreadable,
@@ -99,6 +100,16 @@ pub(super) fn said(row: &PgRow) -> Result<Option<Override>, sqlx::Error> {
         set_by: text("set_by")?,
         set_at: instant(row.try_get("set_at")?),
     }))
+}
+
+/// The share in a row; unreadable if it is none, or never ends.
+fn slowed(row: &PgRow) -> Effect {
+    let ends = row.try_get::<Option<i64>, _>("ends_at").is_ok_and(|ends_at| ends_at.is_some());
+    let share = row.try_get::<i64, _>("rate").ok().and_then(|share| u32::try_from(share).ok());
+    match share.filter(|share| ends && (1..WHOLE).contains(share)) {
+        Some(share) => Effect::Slowed { share },
+        None => Effect::Unreadable,
+    }
 }
 
 /// The numbers in a row; unreadable if no limit of their kind can have them. `None` for an unknown kind.

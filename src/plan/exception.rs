@@ -6,9 +6,11 @@ use crate::limit::Limit;
 pub struct Exception {
     /// Other numbers of the same limit: its name, its kind and its rows.
     pub numbers: Option<Limit>,
+    /// The share of the rate that a slow-down leaves, in millionths; the numbers include it.
+    pub share: Option<u32>,
     /// The answer that does not depend on the rows, if there is one.
     pub ruling: Option<Ruling>,
-    /// The label of the override that gives the ruling, or else the numbers.
+    /// The label of the override that gives the ruling, or else slows the limit down, or else gives the numbers.
     pub label: String,
 }
 

@@ -355,6 +355,12 @@ impl Request {
         &self.limit
     }
 
+    /// The limit and the key.
+    #[cfg(feature = "postgres")]
+    pub(crate) fn target(&self) -> Result<(&Limit, &Key), KeyError> {
+        Ok((&self.limit, self.key.as_ref().map_err(|source| *source)?))
+    }
+
     /// The limit, the key, and the tokens that it asks for; with [`up_to`](Self::up_to), the most.
     ///
     /// # Errors

@@ -9,6 +9,7 @@ use tollgate::{
 };
 
 mod labels;
+mod slow_down;
 mod unreadable;
 
 use crate::gate::stage::EVER;

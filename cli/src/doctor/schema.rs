@@ -44,9 +44,10 @@ pub(super) async fn who_may(conn: &mut PgConnection) -> Result<Rights, sqlx::Err
 /// functions. The finding names objects that lack the same rights together, as one grant does.
 pub(super) async fn rights(conn: &mut PgConnection, role: Option<&str>) -> Result<Vec<Finding>, sqlx::Error> {
     let missing = sqlx::query_as(include_str!("sql/rights.sql")).bind(role);
-    let [asking, giving] = [Callers::Applications, Callers::Operators].map(Callers::functions);
+    let [asking, giving, reporting] =
+        [Callers::Applications, Callers::Operators, Callers::Reporters].map(Callers::functions);
     let missing: Vec<(String, String, String)> =
-        missing.bind(asking).bind(giving).persistent(false).fetch_all(&mut *conn).await?;
+        missing.bind(asking).bind(giving).bind(reporting).persistent(false).fetch_all(&mut *conn).await?;
     let role = sqlx::query_scalar("select quote_ident(coalesce($1, current_user))").bind(role).persistent(false);
     let role: String = role.fetch_one(conn).await?;
     let mut by_remedy: BTreeMap<String, BTreeMap<String, Vec<String>>> = BTreeMap::new();

@@ -19,6 +19,9 @@ pub(super) struct Holding<'a> {
     /// Only with a definition, and where all rows can be read.
     #[serde(flatten)]
     standing: Option<Standing>,
+    /// The share of the rate that a slow-down leaves.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    rate_share: Option<f64>,
     /// The rows on disk. A missing row means a full bucket.
     rows: &'a [Row],
     /// The overrides that count now.
@@ -40,13 +43,14 @@ impl<'a> Holding<'a> {
         cost: Tokens,
     ) -> Self {
         let is_corrupt = rows.iter().any(|row| row.fault().is_some());
+        let exception = limit.and_then(|limit| said.of(limit, &key)).unwrap_or_default();
+        let rate_share = exception.share.map(|share| f64::from(share) / 1e6);
         let standing = limit.filter(|_| !is_corrupt).map(|limit| {
-            let exception = said.of(limit, &key).unwrap_or_default();
             let standing = Standing::of(exception.numbers.as_ref().unwrap_or(limit), &key, rows, now, cost);
             standing.ruled(exception.ruling, now)
         });
         let overrides = said.about(name, &key, now.into());
-        Self { limit: name, key, observed_at: now.into(), standing, rows, overrides, calls: None }
+        Self { limit: name, key, observed_at: now.into(), standing, rate_share, rows, overrides, calls: None }
     }
 
     /// The same with the calls of one key.

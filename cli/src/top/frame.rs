@@ -7,7 +7,7 @@ use clap::ValueEnum;
 use serde::{Serialize, Serializer};
 use sqlx::{AssertSqlSafe, FromRow, PgConnection};
 use tollgate::algebra::{Terms, Timestamp};
-use tollgate::{Key, Limits, Overrides, Storage, Tokens};
+use tollgate::{Key, Limits, Override, Overrides, Storage, Tokens};
 
 use super::TopArgs;
 use crate::database::{clock, read_only};
@@ -123,6 +123,9 @@ pub(super) struct KeyLine {
     pub(super) shard: i16,
     /// Whether an operator has given the key other numbers, denies it, or lets it through.
     pub(super) overridden: bool,
+    /// The share of the rate that a slow-down leaves the key.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) rate_share: Option<f64>,
     /// The tokens that can be spent now, if the limit is known, or it is a wallet.
     pub(super) remaining: Option<Tokens>,
     /// The tokens that are used and have not come back; where the limit is not known, as of when the row was written.
@@ -188,7 +191,7 @@ impl Sort {
 impl KeyLine {
     fn new(before: Option<&Row>, row: &Row, sample: &Sample, seconds: Option<f64>, limits: Option<&Limits>) -> Self {
         let Sample { at: now, said, .. } = sample;
-        let (now, overridden) = (*now, said.as_ref().is_some_and(|said| overridden(said, row, *now)));
+        let (now, live) = (*now, said.as_ref().map_or_else(Vec::new, |said| about_row(said, row, *now)));
         let (state, terms) = (row.state(), terms(limits, row, said.as_ref()));
         let full_at =
             terms.map_or(row.full_at(), |terms| Some(terms.full_at(&state)).filter(|at| *at < Timestamp::MAX));
@@ -206,7 +209,8 @@ impl KeyLine {
             limit: row.name.clone(),
             key: row.key.clone(),
             shard: row.shard,
-            overridden,
+            overridden: !live.is_empty(),
+            rate_share: live.iter().filter_map(|said| said.share(now.into())).min().map(|share| f64::from(share) / 1e6),
             remaining,
             used: Tokens::from_micros(refilled.micros().min(0).saturating_neg()),
             capacity: terms.map(|terms| terms.balance(&terms.full(now), now)).filter(|_| !state.list.is_wallet()),
@@ -228,8 +232,9 @@ fn terms(limits: Option<&Limits>, row: &Row, said: Option<&Overrides>) -> Option
     Some(Terms::of(limit, &key).shard(row.index(limit)?, limit.spec().shards.into()))
 }
 
-fn overridden(said: &Overrides, row: &Row, now: Timestamp) -> bool {
-    Key::try_from(row.key.clone()).is_ok_and(|key| !said.about(&row.name, &key, now.into()).is_empty())
+/// The overrides that are live for the key of a row.
+fn about_row(said: &Overrides, row: &Row, now: Timestamp) -> Vec<Override> {
+    Key::try_from(row.key.clone()).map_or_else(|_| Vec::new(), |key| said.about(&row.name, &key, now.into()))
 }
 
 #[expect(clippy::ref_option, reason = "the signature that serde's `serialize_with` calls")]

@@ -106,7 +106,11 @@ fn key_line(line: &KeyLine) -> Row<'static> {
     });
     let key = if line.key.is_empty() { "(all callers)".to_owned() } else { printable(&line.key) };
     let key = if line.shard == 0 { key } else { format!("{key} #{}", line.shard) };
-    let key = if line.overridden { format!("{key} (overridden)") } else { key };
+    let key = match line.rate_share {
+        Some(share) => format!("{key} (slowed to {:.0} %)", share * 100.0),
+        None if line.overridden => format!("{key} (overridden)"),
+        None => key,
+    };
     let cells = [
         line.remaining.map_or_else(unknown, |remaining| number(remaining, NUMBER)),
         number(line.used, NUMBER),

@@ -12,7 +12,7 @@ use crate::teller::run;
 use crate::world::{OWNER, World};
 
 /// Every function that runs as the owner, and a call of it. Functions without a call are triggers.
-const CALLS: [(&str, &str); 18] = [
+const CALLS: [(&str, &str); 20] = [
     ("balance", "tollgate.balance('ten', 'k')"),
     ("cancel", "tollgate.cancel('ten', 'k', 0, '2026-01-01', '2026-01-01')"),
     ("check", "tollgate.check('ten', 'k')"),
@@ -25,12 +25,14 @@ const CALLS: [(&str, &str); 18] = [
     ("define", "tollgate.define('another', 'fixed_window', 10, '1 day')"),
     ("limit_inserts", ""),
     ("limit_rows", ""),
+    ("pause", "tollgate.pause('ten', 'other', lasting => '1 s')"),
     ("remove_override", "tollgate.remove_override('ten', 'k')"),
     ("reserve", "tollgate.reserve('ten', 'k')"),
     ("reserve_all", "tollgate.reserve_all(array[tollgate.request('ten', 'k')])"),
     ("reset", "tollgate.reset('ten', 'k')"),
     ("set_override", "tollgate.set_override('ten', 'k', rate => 20, reason => 'test')"),
     ("settle", "tollgate.settle('ten', 'k', 1, 0, '2026-01-01')"),
+    ("slow_down", "tollgate.slow_down('ten', 'other')"),
 ];
 
 /// A role that may call all functions, in a session of its own. Every run of its code as the owner counts in
@@ -47,7 +49,7 @@ impl Attacker {
                              tollgate.define('shown', 'fixed_window', 10, '100 days')";
         run(&mut owner(&world).await, define).await;
         let role = world.role().await;
-        for callers in [Callers::Applications, Callers::Operators] {
+        for callers in [Callers::Applications, Callers::Operators, Callers::Reporters] {
             world.sql(&grants(&role, callers)).await;
         }
         world.sql(&format!("create schema evil authorization {role}; grant usage on schema evil to public")).await;
@@ -115,7 +117,10 @@ async fn no_body_names_a_relation_or_a_type_without_its_schema() {
     let mut conn = world.admin().await;
     let bare: Vec<String> = sqlx::query_scalar(include_str!("bare.sql")).fetch_all(&mut conn).await.unwrap();
     // Variables, and the transition table, which `limit_inserts` looks for.
-    let known = ["d", "errcode", "inserted", "items", "l", "mark", "q", "requests", "retry", "tg_argv", "was"];
+    let known = [
+        "d", "ends_at", "errcode", "inserted", "items", "l", "mark", "q", "requests", "retry", "tg_argv", "was",
+        "written",
+    ];
     assert_eq!(bare, known);
 }
 

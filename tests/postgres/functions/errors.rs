@@ -60,6 +60,8 @@ async fn a_text_of_any_collation_is_the_same_text() {
             "reset('ten', {})",
             "set_override('ten', {}, effect => 'deny', reason => {}, label => {})",
             "remove_override('ten', {}, label => {})",
+            "slow_down('ten', {})",
+            "pause('ten', {}, lasting => '1 ms')",
             "define({}, 'token_bucket', 10, '1 day')",
             "key({})",
         ] {

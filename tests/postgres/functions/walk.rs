@@ -132,6 +132,8 @@ type Whom = (String, String, String);
 struct Said {
     effect: &'static str,
     numbers: Option<Limit>,
+    /// The share of the rate at the start that is slowed down, in millionths.
+    share: Option<i64>,
     from: DateTime<Utc>,
     until: DateTime<Utc>,
     set_at: DateTime<Utc>,
@@ -199,7 +201,9 @@ impl Walk {
         let limit = self.dice.choice(&self.limits).unwrap().clone();
         let [key, label] = [["", "a", "b"], ["", "x", "y"]].map(|texts| self.dice.choice(texts).unwrap().to_owned());
         let whom = (limit.name().to_owned(), key, label);
-        let effect = self.dice.choice(["numbers", "numbers", "deny", "unlimited", "removed"]).unwrap();
+        let effect =
+            self.dice.choice(["numbers", "numbers", "slowed", "slowed", "deny", "unlimited", "removed"]).unwrap();
+        let share = (effect == "slowed").then(|| self.dice.i64(1..1_000_000));
         let numbers = (effect == "numbers").then(|| {
             let factor = Tokens::from_micros(self.dice.i64(1..40_000_000));
             let period = [SECOND, MINUTE, 7 * SECOND][self.dice.usize(..3)];
@@ -215,7 +219,8 @@ impl Walk {
         });
         let from = self.now + TimeDelta::seconds(self.dice.i64(-100..30));
         let set_at = second(self.dice.f64());
-        let said = Said { effect, numbers, from, until: from + TimeDelta::seconds(self.dice.i64(1..300)), set_at };
+        let said =
+            Said { effect, numbers, share, from, until: from + TimeDelta::seconds(self.dice.i64(1..300)), set_at };
         self.say(conn, whom, (effect != "removed").then_some(said)).await;
     }
 
@@ -227,7 +232,9 @@ impl Walk {
             self.say(conn, whom, None).await;
         }
         for (whom, said) in &charged.said {
-            let said = Said { from: second(-1e9), until: second(1e9), ..said.clone() };
+            // What is slowed down keeps the share that it had.
+            let from = if said.share.is_some() { self.now } else { second(-1e9) };
+            let said = Said { from, until: second(1e9), ..said.clone() };
             self.say(conn, whom.clone(), Some(said)).await;
         }
     }
@@ -246,7 +253,9 @@ impl Walk {
         let insert =
             "insert into tollgate.overrides values ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, 'x', 'x', $12)";
         let insert = sqlx::query(insert).bind(&whom.0).bind(&whom.1).bind(&whom.2).bind(said.effect);
-        let insert = insert.bind(numbers.map(|limit| kind(limit.kind))).bind(numbers.map(|limit| limit.rate.micros()));
+        let insert = insert
+            .bind(numbers.map(|limit| kind(limit.kind)))
+            .bind(numbers.map(|limit| limit.rate.micros()).or(said.share));
         let insert = insert.bind(numbers.map(|limit| micros(limit.period))).bind(numbers.map(capacity));
         let insert = insert
             .bind(numbers.map(|limit| limit.max_reserved.micros()))
@@ -263,7 +272,13 @@ impl Walk {
         let (key, _) = asked(request);
         let is_live = |said: &Said| said.from <= self.now && self.now < said.until;
         let said = self.said.iter().filter(|(whom, _)| whom.0 == name && (whom.1.is_empty() || whom.1 == key));
-        said.filter(|(_, said)| is_live(said)).map(|(whom, said)| (whom.clone(), said.clone())).collect()
+        let present = |said: &Said| {
+            let (past, whole) = ((self.now - said.from).num_seconds(), said.until - said.from);
+            let grown = |share| i128::from(1_000_000 - share) * i128::from(past) * 1_000_000;
+            let grown = |share| grown(share) / i128::from(whole.num_microseconds().unwrap());
+            Said { share: said.share.map(|share| share + i64::try_from(grown(share)).unwrap()), ..said.clone() }
+        };
+        said.filter(|(_, said)| is_live(said)).map(|(whom, said)| (whom.clone(), present(said))).collect()
     }
 
     fn call(&mut self) -> Call {

@@ -117,7 +117,7 @@ async fn of_several_the_strictest_effect_counts_and_of_numbers_the_last_that_was
         (each(NewOverride::unlimited(&TEN), "all"), "unlimited", "unlimited"),
         (each(NewOverride::deny(&TEN).key("ada").until(second(4e9)), "ban"), "denied", "unlimited"),
         (each(NewOverride::unlimited(&TEN).key("ada"), "vip"), "denied", "unlimited"),
-        (each(NewOverride::deny(&TEN).until(second(5e9)), "pause"), "denied", "denied"),
+        (each(NewOverride::deny(&TEN).until(second(5e9)), "stop"), "denied", "denied"),
     ];
     for (said, ada, bob) in steps {
         let what = format!("{said:?}");

@@ -804,12 +804,15 @@ CREATE FUNCTION tollgate._micros(at timestamp with time zone) RETURNS bigint
 CREATE FUNCTION tollgate._overridden(limit_name text, of_key text, as_of timestamp with time zone) RETURNS TABLE(kind text, shards smallint, storage text, flow "char", rate bigint, period bigint, most bigint, max_reserved bigint, phase bigint, is_overridden boolean, effect text, ends_at timestamp with time zone)
     LANGUAGE sql STABLE
     AS $$
-    select d.kind, d.shards, d.storage, d.flow, coalesce(n.rate, d.rate), coalesce(n.period, d.period),
+    select d.kind, d.shards, d.storage, d.flow,
+           case when s.share is null then coalesce(n.rate, d.rate)
+                else greatest(div(coalesce(n.rate, d.rate)::numeric * s.share::numeric, 1000000::numeric)::int8, d.shards) end,
+           coalesce(n.period, d.period),
            case d.flow when 'w' then 9223372036854775807 else coalesce(n.capacity, d.capacity) end,
            coalesce(n.max_reserved, d.max_reserved),
            case when d.flow = 'g' then coalesce(d.start, tollgate._spread(limit_name, of_key,
                                                 coalesce(n.period, d.period))) else 0 end,
-           n.rate is not null, r.effect, r.ends_at
+           n.rate is not null or s.share is not null, r.effect, r.ends_at
       from (select coalesce(as_of, clock_timestamp()) as at) c
       join tollgate.limits d on d.name = limit_name
       left join lateral (
@@ -822,8 +825,13 @@ CREATE FUNCTION tollgate._overridden(limit_name text, of_key text, as_of timesta
           select case o.effect when 'unlimited' then o.effect else 'deny' end as effect, o.ends_at
             from (values (of_key), ('')) k (key)
             join tollgate.overrides o on o.name = limit_name and o.key = k.key
-           where c.at >= o.starts_at and c.at < o.ends_at and o.effect <> 'numbers'
-           order by 1, 2 desc limit 1) r on true $$;
+           where c.at >= o.starts_at and c.at < o.ends_at and o.effect not in ('numbers', 'slowed')
+           order by 1, 2 desc limit 1) r on true
+      left join lateral (
+          select min(tollgate._share(o.rate, o.starts_at, o.ends_at, c.at)) as share
+            from (values (of_key), ('')) k (key)
+            join tollgate.overrides o on o.name = limit_name and o.key = k.key
+           where c.at >= o.starts_at and c.at < o.ends_at and o.effect = 'slowed' and d.flow <> 'w') s on true $$;
 
 
 --
@@ -919,6 +927,37 @@ CREATE FUNCTION tollgate._remove(storage text, limit_name text, of_key text) RET
 
 
 --
+-- Name: _report(text, text, text, text, bigint, timestamp with time zone, timestamp with time zone, text); Type: FUNCTION; Schema: tollgate; Owner: -
+--
+
+CREATE FUNCTION tollgate._report(limit_name text, of_key text, label text, effect text, share bigint, clock timestamp with time zone, ends_at timestamp with time zone, reason text) RETURNS tollgate.override
+    LANGUAGE plpgsql
+    AS $$
+#variable_conflict use_variable
+declare
+    written tollgate.override;
+begin
+    delete from tollgate.overrides d
+     using (select o.key, o.label from tollgate.overrides o
+             where o.name = limit_name collate "C" and o.label in ('slowdown', 'pause') and o.ends_at <= clock
+               and o.key <> of_key collate "C"
+               for update skip locked) o
+     where d.name = limit_name collate "C" and d.key = o.key and d.label = o.label;
+    insert into tollgate.overrides (name, key, label, effect, rate, starts_at, ends_at, reason, set_by, set_at)
+    values (limit_name, of_key, label, effect, share, clock, ends_at, reason, session_user, clock)
+        on conflict on constraint overrides_pkey do update
+       set effect = excluded.effect, rate = excluded.rate, starts_at = excluded.starts_at, ends_at = excluded.ends_at,
+           reason = excluded.reason, set_by = excluded.set_by, set_at = excluded.set_at;
+    select o.* into written from tollgate.overrides o
+     where o.name = limit_name collate "C" and o.key = of_key collate "C" and o.label = label collate "C";
+    return written;
+exception when integrity_constraint_violation or datetime_field_overflow then
+    raise exception using errcode = 'TG002', detail = sqlerrm,
+        message = format('limit %L: its name or its instants are not valid', limit_name);
+end $$;
+
+
+--
 -- Name: _settle("char", bigint, bigint, bigint, bigint, boolean, bigint, bigint, bigint, numeric); Type: FUNCTION; Schema: tollgate; Owner: -
 --
 
@@ -945,6 +984,17 @@ begin
                           tollgate._clamp(v.new_ts + div(rate - 1 - least(total, 0), rate) * period))) end;
     return v;
 end $$;
+
+
+--
+-- Name: _share(bigint, timestamp with time zone, timestamp with time zone, timestamp with time zone); Type: FUNCTION; Schema: tollgate; Owner: -
+--
+
+CREATE FUNCTION tollgate._share(share bigint, starts_at timestamp with time zone, ends_at timestamp with time zone, at timestamp with time zone) RETURNS bigint
+    LANGUAGE sql IMMUTABLE
+    AS $$
+    select share + div((1000000 - share)::numeric * floor(extract(epoch from at - starts_at)),
+                       extract(epoch from ends_at - starts_at))::int8 $$;
 
 
 --
@@ -1284,6 +1334,43 @@ end $_$;
 
 
 --
+-- Name: pause(text, text, boolean, timestamp with time zone, interval); Type: FUNCTION; Schema: tollgate; Owner: -
+--
+
+CREATE FUNCTION tollgate.pause(limit_name text, key text DEFAULT NULL::text, every_key boolean DEFAULT false, until timestamp with time zone DEFAULT NULL::timestamp with time zone, lasting interval DEFAULT NULL::interval) RETURNS tollgate.override
+    LANGUAGE plpgsql SECURITY DEFINER
+    SET search_path TO 'pg_catalog', 'pg_temp'
+    SET row_security TO 'off'
+    AS $$
+#variable_conflict use_variable
+declare
+    of_key text collate "C" := tollgate._whom(limit_name, key, every_key);
+    clock timestamptz; ends_at timestamptz; is_over bool; was tollgate.override;
+begin
+    if num_nonnulls(until, lasting) <> 1 then
+        raise exception using errcode = 'TG002', message = format('limit %L: say until or lasting', limit_name);
+    end if;
+    for is_my_turn in 0 .. 1 loop
+        if is_my_turn = 1 then
+            perform pg_advisory_xact_lock(
+                hash_record_extended(row('tollgate.overrides'::text, limit_name, of_key, 'pause'::text), 0));
+        end if;
+        clock := clock_timestamp();
+        ends_at := least(until, clock + greatest('0', least(lasting, '1 day')), clock + interval '1 day');
+        is_over := ends_at <= clock;
+        ends_at := to_timestamp(ceil(extract(epoch from ends_at)));
+        select o.* into was from tollgate.overrides o
+         where o.name = limit_name collate "C" and o.key = of_key and o.label = 'pause';
+        was := case when clock >= was.starts_at and clock < was.ends_at then was end;
+        if is_over or was.ends_at >= ends_at then
+            return was;
+        end if;
+    end loop;
+    return tollgate._report(limit_name, of_key, 'pause', 'deny', null, clock, ends_at, 'callers were asked to wait');
+end $$;
+
+
+--
 -- Name: remove_override(text, text, boolean, text); Type: FUNCTION; Schema: tollgate; Owner: -
 --
 
@@ -1381,6 +1468,7 @@ begin
         when effect in ('numbers', 'deny', 'unlimited') is not true
         then 'this is no effect: numbers, deny, unlimited'
         when (octet_length(label) <= 255) is not true then 'the label is longer than 255 bytes, or null'
+        when label in ('slowdown', 'pause') then 'this label belongs to slow_down and pause'
         when (octet_length(reason) between 1 and 500) is not true then 'the reason has no text of 1 to 500 bytes'
         when (octet_length(coalesce(set_by, session_user)) between 1 and 255) is not true
         then 'who sets it has no name of 1 to 255 bytes'
@@ -1451,6 +1539,57 @@ CREATE FUNCTION tollgate.settle(limit_name text, key text, charged numeric, actu
     AS $$ begin
     return tollgate._change('settle', limit_name collate "C", nullif(key, ''), charged, actual, decided_at, decided_at,
                             null, null, null);
+end $$;
+
+
+--
+-- Name: slow_down(text, text, boolean, integer, integer, interval, interval); Type: FUNCTION; Schema: tollgate; Owner: -
+--
+
+CREATE FUNCTION tollgate.slow_down(limit_name text, key text DEFAULT NULL::text, every_key boolean DEFAULT false, percent integer DEFAULT 70, least_percent integer DEFAULT 5, recovers interval DEFAULT '00:01:00'::interval, cool_down interval DEFAULT '00:00:02'::interval) RETURNS tollgate.override
+    LANGUAGE plpgsql SECURITY DEFINER
+    SET search_path TO 'pg_catalog', 'pg_temp'
+    SET row_security TO 'off'
+    AS $$
+#variable_conflict use_variable
+declare
+    of_key text collate "C" := tollgate._whom(limit_name, key, every_key);
+    clock timestamptz; fault text; was tollgate.override; present int8 := 1000000; share int8;
+begin
+    fault := case
+        when (percent between 1 and 99) is not true then 'percent is what a report leaves of the rate, from 1 to 99'
+        when (least_percent between 1 and 99) is not true
+        then 'least_percent is the least that reports leave of the rate, from 1 to 99'
+        when (recovers between '1 second' and '1 day') is not true
+        then 'recovers is the time in which the whole rate would grow back, of one second to one day'
+        when (cool_down between '0' and '1 day') is not true
+        then 'cool_down is the time between two cuts, of one day at most'
+        when exists (select from tollgate.limits l where l.name = limit_name collate "C"
+                                                     and l.kind in ('wallet', 'concurrency'))
+        then 'it has no rate that could be slowed down' end;
+    if fault is not null then
+        raise exception using errcode = 'TG002', message = format('limit %L: %s', limit_name, fault);
+    end if;
+    -- Most reports come within the cool-down, and take no lock. The others take turns.
+    for is_my_turn in 0 .. 1 loop
+        if is_my_turn = 1 then
+            perform pg_advisory_xact_lock(
+                hash_record_extended(row('tollgate.overrides'::text, limit_name, of_key, 'slowdown'::text), 0));
+        end if;
+        clock := clock_timestamp();
+        select o.* into was from tollgate.overrides o
+         where o.name = limit_name collate "C" and o.key = of_key and o.label = 'slowdown';
+        if clock >= was.starts_at and clock < least(was.ends_at, was.starts_at + cool_down) then
+            return was;
+        end if;
+    end loop;
+    if clock >= was.starts_at and clock < was.ends_at then
+        present := tollgate._share(was.rate, was.starts_at, was.ends_at, clock);
+    end if;
+    -- A reporter with a higher least share does not speed the limit up.
+    share := greatest(1, least(present, greatest(least_percent * 10000, present * percent / 100)));
+    return tollgate._report(limit_name, of_key, 'slowdown', 'slowed', share, clock,
+                            clock + (1000000 - share) * 0.000001::float8 * recovers, 'trouble was reported');
 end $$;
 
 
@@ -1645,7 +1784,7 @@ CREATE TABLE tollgate.overrides (
     CONSTRAINT a_label_has_at_most_255_bytes CHECK ((octet_length(label) <= 255)),
     CONSTRAINT a_name_has_1_to_255_bytes CHECK (((octet_length(name) >= 1) AND (octet_length(name) <= 255))),
     CONSTRAINT a_reason_has_1_to_500_bytes CHECK (((octet_length(reason) >= 1) AND (octet_length(reason) <= 500))),
-    CONSTRAINT an_effect_is_known CHECK ((effect = ANY (ARRAY['numbers'::text, 'deny'::text, 'unlimited'::text]))),
+    CONSTRAINT an_effect_is_known CHECK ((effect = ANY (ARRAY['numbers'::text, 'slowed'::text, 'deny'::text, 'unlimited'::text]))),
     CONSTRAINT it_ends_after_it_starts CHECK (((starts_at > '-infinity'::timestamp with time zone) AND (starts_at < LEAST(ends_at, '262143-01-01 00:00:00+00'::timestamp with time zone)) AND ((ends_at = 'infinity'::timestamp with time zone) OR (ends_at < '262143-01-01 00:00:00+00'::timestamp with time zone)))),
     CONSTRAINT it_was_set_at_an_instant CHECK (((set_at > '-infinity'::timestamp with time zone) AND (set_at < '262143-01-01 00:00:00+00'::timestamp with time zone))),
     CONSTRAINT numbers_are_those_of_a_limit CHECK (((effect <> 'numbers'::text) OR ((max_reserved >= 0) AND
@@ -1657,8 +1796,10 @@ END))),
     CONSTRAINT numbers_have_a_kind_a_rate_a_period_and_a_capacity CHECK ((num_nulls(kind, rate, period, capacity, max_reserved) =
 CASE effect
     WHEN 'numbers'::text THEN 0
+    WHEN 'slowed'::text THEN 4
     ELSE 5
 END)),
+    CONSTRAINT slowed_has_a_share_of_the_rate_and_an_end CHECK (((effect <> 'slowed'::text) OR (COALESCE(((rate >= 1) AND (rate <= 999999)), false) AND (ends_at < 'infinity'::timestamp with time zone)))),
     CONSTRAINT who_has_1_to_255_bytes CHECK (((octet_length(set_by) >= 1) AND (octet_length(set_by) <= 255)))
 );
 
@@ -1684,7 +1825,7 @@ INSERT INTO service.receipts VALUES ('ephemeral_bucket', '{"charges": [{"key": "
 INSERT INTO service.receipts VALUES ('thirds', '{"charges": [{"key": "ada", "cost": 1, "limit": "thirds", "period": 60000000, "refill": 0.333333, "ready_at": 1700000600000000}]}');
 INSERT INTO service.receipts VALUES ('everybody', '{"charges": [{"key": "", "cost": 1, "limit": "everybody", "period": 86400000000, "refill": 100, "ready_at": 1700000600000000}]}');
 INSERT INTO service.receipts VALUES ('bounded', '{"charges": [{"key": "eu|a\\|b", "cost": 1, "limit": "bounded", "period": 86400000000, "refill": 5, "ready_at": 1700000600000000}]}');
-INSERT INTO service.receipts VALUES ('sharded', '{"charges": [{"key": "ada", "cost": 1, "limit": "sharded", "shard": 2, "period": 3600000000, "refill": 25, "ready_at": 1700000600000000}]}');
+INSERT INTO service.receipts VALUES ('sharded', '{"charges": [{"key": "ada", "cost": 1, "limit": "sharded", "shard": 3, "period": 3600000000, "refill": 25, "ready_at": 1700000600000000}]}');
 INSERT INTO service.receipts VALUES ('spread_window', '{"charges": [{"key": "ada", "cost": 1, "kind": "window", "limit": "spread_window", "period": 3600000000, "refill": 10, "ready_at": 1700000600000000}]}');
 INSERT INTO service.receipts VALUES ('window', '{"charges": [{"key": "7", "cost": 1, "kind": "window", "limit": "window", "period": 86400000000, "refill": 10, "ready_at": 1700000600000000}]}');
 INSERT INTO service.receipts VALUES ('ephemeral_window', '{"charges": [{"key": "7", "cost": 1, "kind": "window", "limit": "ephemeral_window", "period": 86400000000, "refill": 10, "storage": "ephemeral", "ready_at": 1700000600000000}]}');
@@ -1693,9 +1834,9 @@ INSERT INTO service.receipts VALUES ('steps', '{"charges": [{"key": "ada", "cost
 INSERT INTO service.receipts VALUES ('sliding', '{"charges": [{"key": "ada", "cost": 1, "kind": "sliding", "limit": "sliding", "until": 1700004200000000, "period": 3600000000, "refill": 10, "ready_at": 1700000600000000}]}');
 INSERT INTO service.receipts VALUES ('coarse', '{"charges": [{"key": "ada", "cost": 1, "kind": "sliding", "limit": "coarse", "until": 1700004599999999, "period": 3600000000, "refill": 10, "ready_at": 1700000600000000}]}');
 INSERT INTO service.receipts VALUES ('once', '{"call": {"id": "order_1", "key": "ada", "limit": "once"}, "charges": [{"key": "ada", "cost": 4, "limit": "once", "period": 86400000000, "refill": 10, "ready_at": 1700000600000000}], "lapses_at": 1700087000000000}');
-INSERT INTO service.receipts VALUES ('lapsing', '{"call": {"id": "01a21baafddcb2401bb9b6311084faf6", "key": "ada", "limit": "lapsing"}, "charges": [{"key": "ada", "cost": 4, "kind": "sliding", "limit": "lapsing", "until": 1700087000000000, "period": 86400000000, "refill": 10, "ready_at": 1700000600000000}], "lapses_at": 1700004200000000}');
-INSERT INTO service.receipts VALUES ('tracked', '{"call": {"id": "01a21baafde049d7657e98dfbcb6cb66", "key": "ada", "limit": "tracked"}, "charges": [{"key": "ada", "cost": 4, "kind": "window", "limit": "tracked", "period": 86400000000, "refill": 10, "ready_at": 1700000600000000}], "lapses_at": 1700004200000000}');
-INSERT INTO service.receipts VALUES ('leased', '{"call": {"id": "job_1", "key": "ada", "limit": "leased"}, "charges": [{"key": "ada", "cost": 1, "kind": "lease", "lease": "01a21baafde32f523a3aa49e5dc5f293", "limit": "leased", "until": 1700004200000000, "period": 3600000000, "refill": 3, "ready_at": 1700000600000000}], "lapses_at": 1700087000000000}');
+INSERT INTO service.receipts VALUES ('lapsing', '{"call": {"id": "01a21ddc8bc303222da994a0f6d91d9b", "key": "ada", "limit": "lapsing"}, "charges": [{"key": "ada", "cost": 4, "kind": "sliding", "limit": "lapsing", "until": 1700087000000000, "period": 86400000000, "refill": 10, "ready_at": 1700000600000000}], "lapses_at": 1700004200000000}');
+INSERT INTO service.receipts VALUES ('tracked', '{"call": {"id": "01a21ddc8c0bf54ddddb98add9b57ebb", "key": "ada", "limit": "tracked"}, "charges": [{"key": "ada", "cost": 4, "kind": "window", "limit": "tracked", "period": 86400000000, "refill": 10, "ready_at": 1700000600000000}], "lapses_at": 1700004200000000}');
+INSERT INTO service.receipts VALUES ('leased', '{"call": {"id": "job_1", "key": "ada", "limit": "leased"}, "charges": [{"key": "ada", "cost": 1, "kind": "lease", "lease": "01a21ddc8c520f01e758c7c923c23670", "limit": "leased", "until": 1700004200000000, "period": 3600000000, "refill": 3, "ready_at": 1700000600000000}], "lapses_at": 1700087000000000}');
 INSERT INTO service.receipts VALUES ('money', '{"charges": [{"key": "acme", "cost": 30, "kind": "wallet", "limit": "money", "ready_at": 1700000600000000}]}');
 INSERT INTO service.receipts VALUES ('contract', '{"charges": [{"key": "acme", "cost": 1, "limit": "contract", "period": 86400000000, "refill": 5, "ready_at": 1700000600000000}]}');
 INSERT INTO service.receipts VALUES ('booked', '{"charges": [{"key": "ada", "cost": 6, "limit": "booked", "period": 60000000, "refill": 1, "ready_at": 1700000900000000}]}');
@@ -1707,9 +1848,9 @@ INSERT INTO service.receipts VALUES ('booked', '{"charges": [{"key": "ada", "cos
 
 INSERT INTO tollgate.calls VALUES (0, 'money', 'acme', 'payment_7', -6505968518662335794, '[]', '{}', '2023-11-14 22:13:20+00', 0, NULL, '2023-11-15 22:13:20+00', false);
 INSERT INTO tollgate.calls VALUES (0, 'once', 'ada', 'order_1', 3222908803921010261, '[{"limit":"once","key":"ada","cost":4,"ready_at":1700000600000000,"refill":10,"period":86400000000}]', '{}', '2023-11-14 22:23:20+00', 0, NULL, '2023-11-15 22:23:20+00', false);
-INSERT INTO tollgate.calls VALUES (0, 'lapsing', 'ada', '01a21baafddcb2401bb9b6311084faf6', -6933738996752304088, '[{"limit":"lapsing","key":"ada","cost":4,"ready_at":1700000600000000,"kind":"sliding","until":1700087000000000,"refill":10,"period":86400000000}]', NULL, '2023-11-14 22:23:20+00', 0, '2023-11-14 23:23:20+00', '2023-11-14 23:23:20+00', false);
-INSERT INTO tollgate.calls VALUES (0, 'tracked', 'ada', '01a21baafde049d7657e98dfbcb6cb66', -8207726490034608629, '[{"limit":"tracked","key":"ada","cost":4,"ready_at":1700000600000000,"kind":"window","refill":10,"period":86400000000}]', NULL, '2023-11-14 22:23:20+00', 0, NULL, '2023-11-14 23:23:20+00', false);
-INSERT INTO tollgate.calls VALUES (0, 'leased', 'ada', 'job_1', -1956462224117433091, '[{"limit":"leased","key":"ada","cost":1,"ready_at":1700000600000000,"kind":"lease","until":1700004200000000,"refill":3,"period":3600000000,"lease":"01a21baafde32f523a3aa49e5dc5f293"}]', '{}', '2023-11-14 22:23:20+00', 0, NULL, '2023-11-15 22:23:20+00', false);
+INSERT INTO tollgate.calls VALUES (0, 'lapsing', 'ada', '01a21ddc8bc303222da994a0f6d91d9b', -6933738996752304088, '[{"limit":"lapsing","key":"ada","cost":4,"ready_at":1700000600000000,"kind":"sliding","until":1700087000000000,"refill":10,"period":86400000000}]', NULL, '2023-11-14 22:23:20+00', 0, '2023-11-14 23:23:20+00', '2023-11-14 23:23:20+00', false);
+INSERT INTO tollgate.calls VALUES (0, 'tracked', 'ada', '01a21ddc8c0bf54ddddb98add9b57ebb', -8207726490034608629, '[{"limit":"tracked","key":"ada","cost":4,"ready_at":1700000600000000,"kind":"window","refill":10,"period":86400000000}]', NULL, '2023-11-14 22:23:20+00', 0, NULL, '2023-11-14 23:23:20+00', false);
+INSERT INTO tollgate.calls VALUES (0, 'leased', 'ada', 'job_1', -1956462224117433091, '[{"limit":"leased","key":"ada","cost":1,"ready_at":1700000600000000,"kind":"lease","until":1700004200000000,"refill":3,"period":3600000000,"lease":"01a21ddc8c520f01e758c7c923c23670"}]', '{}', '2023-11-14 22:23:20+00', 0, NULL, '2023-11-15 22:23:20+00', false);
 
 
 --
@@ -1720,7 +1861,8 @@ INSERT INTO tollgate.durable VALUES (0, 'bucket', 'ada', 0, -1000000, '2023-11-1
 INSERT INTO tollgate.durable VALUES (0, 'thirds', 'ada', 0, -1000000, '2023-11-14 22:23:20+00', '2023-11-14 22:26:20.000181+00', NULL);
 INSERT INTO tollgate.durable VALUES (0, 'everybody', '', 0, -1305556, '2023-11-14 22:23:20+00', '2023-11-14 22:42:08.000384+00', NULL);
 INSERT INTO tollgate.durable VALUES (0, 'bounded', 'eu|a\|b', 0, -1965278, '2023-11-14 22:23:20+00', '2023-11-15 07:49:20.00384+00', NULL);
-INSERT INTO tollgate.durable VALUES (0, 'sharded', 'ada', 2, -1000000, '2023-11-14 22:23:20+00', '2023-11-14 22:25:44+00', NULL);
+INSERT INTO tollgate.durable VALUES (0, 'sharded', 'ada', 1, -1000000, '2023-11-14 22:13:20+00', '2023-11-14 22:15:44+00', NULL);
+INSERT INTO tollgate.durable VALUES (0, 'sharded', 'ada', 3, -1000000, '2023-11-14 22:23:20+00', '2023-11-14 22:25:44+00', NULL);
 INSERT INTO tollgate.durable VALUES (0, 'spread_window', 'ada', 0, -2000000, '2023-11-14 21:46:31.118505+00', '2023-11-14 22:46:31.118505+00', NULL);
 INSERT INTO tollgate.durable VALUES (0, 'window', '7', 0, -2000000, '2023-11-14 00:00:00+00', '2023-11-15 00:00:00+00', NULL);
 INSERT INTO tollgate.durable VALUES (0, 'period', 'ada', 0, -2000000, '2023-11-11 22:13:20+00', '2023-12-15 16:13:20+00', NULL);
@@ -1730,7 +1872,7 @@ INSERT INTO tollgate.durable VALUES (0, 'coarse', 'ada', 0, -2000000, '2023-11-1
 INSERT INTO tollgate.durable VALUES (0, 'once', 'ada', 0, -4000000, '2023-11-14 22:23:20+00', '2023-11-15 07:59:20+00', NULL);
 INSERT INTO tollgate.durable VALUES (0, 'lapsing', 'ada', 0, -4000000, '2023-11-14 22:23:20+00', '2023-11-15 22:23:20+00', '{1,1700087000000000,4000000}');
 INSERT INTO tollgate.durable VALUES (0, 'tracked', 'ada', 0, -4000000, '2023-11-14 20:53:03.583726+00', '2023-11-15 20:53:03.583726+00', NULL);
-INSERT INTO tollgate.durable VALUES (0, 'leased', 'ada', 0, -1000000, '2023-11-14 22:23:20+00', '2023-11-14 23:23:20+00', '{2,1700004200000000,1000000,117686961482968914,4195847002934080147}');
+INSERT INTO tollgate.durable VALUES (0, 'leased', 'ada', 0, -1000000, '2023-11-14 22:23:20+00', '2023-11-14 23:23:20+00', '{2,1700004200000000,1000000,117689373349252865,-1776450386295376272}');
 INSERT INTO tollgate.durable VALUES (0, 'money', 'acme', 0, 40000000, '2023-11-14 22:23:20+00', '262142-12-31 23:59:59.999999+00', '{3}');
 INSERT INTO tollgate.durable VALUES (0, 'contract', 'acme', 0, -1965278, '2023-11-14 22:23:20+00', '2023-11-15 07:49:20.00384+00', NULL);
 INSERT INTO tollgate.durable VALUES (0, 'booked', 'ada', 0, -6000000, '2023-11-14 22:23:20+00', '2023-11-14 22:29:20+00', NULL);
@@ -1762,20 +1904,20 @@ INSERT INTO tollgate.limits VALUES ('money', 'wallet', 0, 0, 0, 0, NULL, NULL, 1
 -- Data for Name: overrides; Type: TABLE DATA; Schema: tollgate; Owner: -
 --
 
-INSERT INTO tollgate.overrides VALUES ('contract', 'acme', 'contract', 'numbers', 'token_bucket', 5000000, 86400000000, 50000000, 0, '2026-11-27 06:22:00.608252+00', 'infinity', 'of 2026', 'on call', '2026-11-27 06:22:00.608252+00');
-INSERT INTO tollgate.overrides VALUES ('contract', 'mallory', 'ban', 'deny', NULL, NULL, NULL, NULL, NULL, '2026-11-27 06:22:00.613418+00', '2055-07-24 00:00:00+00', 'spam', 'on call', '2026-11-27 06:22:00.613418+00');
+INSERT INTO tollgate.overrides VALUES ('contract', 'acme', 'contract', 'numbers', 'token_bucket', 5000000, 86400000000, 50000000, 0, '2026-11-27 16:35:21.153812+00', 'infinity', 'of 2026', 'on call', '2026-11-27 16:35:21.153812+00');
+INSERT INTO tollgate.overrides VALUES ('contract', 'mallory', 'ban', 'deny', NULL, NULL, NULL, NULL, NULL, '2026-11-27 16:35:21.215052+00', '2055-07-24 00:00:00+00', 'spam', 'on call', '2026-11-27 16:35:21.215052+00');
 
 
 --
 -- Data for Name: schema_history; Type: TABLE DATA; Schema: tollgate; Owner: -
 --
 
-INSERT INTO tollgate.schema_history VALUES (1, 'create_ephemeral', '2026-11-27T06:22:00.487760909Z', '5116352157224578461');
-INSERT INTO tollgate.schema_history VALUES (2, 'create_durable', '2026-11-27T06:22:00.498975327Z', '13895379425595852598');
-INSERT INTO tollgate.schema_history VALUES (3, 'create_balances', '2026-11-27T06:22:00.507566637Z', '4079054656632409427');
-INSERT INTO tollgate.schema_history VALUES (4, 'create_calls', '2026-11-27T06:22:00.510939432Z', '593821626596391510');
-INSERT INTO tollgate.schema_history VALUES (5, 'create_functions', '2026-11-27T06:22:00.524617971Z', '2500027742608776240');
-INSERT INTO tollgate.schema_history VALUES (6, 'create_overrides', '2026-11-27T06:22:00.556005917Z', '11764396590024447442');
+INSERT INTO tollgate.schema_history VALUES (1, 'create_ephemeral', '2026-11-27T16:35:19.754630511Z', '5116352157224578461');
+INSERT INTO tollgate.schema_history VALUES (2, 'create_durable', '2026-11-27T16:35:19.918481534Z', '13895379425595852598');
+INSERT INTO tollgate.schema_history VALUES (3, 'create_balances', '2026-11-27T16:35:19.95581272Z', '4079054656632409427');
+INSERT INTO tollgate.schema_history VALUES (4, 'create_calls', '2026-11-27T16:35:19.975787254Z', '593821626596391510');
+INSERT INTO tollgate.schema_history VALUES (5, 'create_functions', '2026-11-27T16:35:20.09595565Z', '18290614911830465387');
+INSERT INTO tollgate.schema_history VALUES (6, 'create_overrides', '2026-11-27T16:35:20.343554176Z', '5814696692271183322');
 
 
 --

@@ -4,4 +4,5 @@ mod definitions;
 mod left;
 mod properties;
 mod scenes;
+mod slowed;
 mod story;

@@ -3,7 +3,7 @@
 -- role that has none on either is taken for a service. It goes by oid, because naming a table takes the right to the
 -- schema.
 --
--- $1 role, $2 names of the functions that ask, $3 of those that give
+-- $1 role, $2 names of the functions that ask, $3 of those that give, $4 of those that report
 with tables as (
     select c.oid, n.nspname || '.' || c.relname as name, p.name as verb, p.place,
            has_table_privilege(coalesce($1, current_user), c.oid, p.name) as is_granted
@@ -20,7 +20,7 @@ functions as (
                     where a.grantee = 0 or pg_has_role(coalesce($1, current_user), a.grantee, 'usage')) as is_granted
       from pg_namespace n
       join pg_proc p on p.pronamespace = n.oid
-      join (values ('--grant', $2), ('--grant-operator', $3)) s (option, names) on p.proname = any (s.names)
+      join (values ('--grant', $2), ('--grant-operator', $3), ('--grant-reporter', $4)) s (option, names) on p.proname = any (s.names)
      where n.nspname = 'tollgate'
 ),
 caller as (

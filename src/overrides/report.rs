@@ -1,0 +1,158 @@
+//! Reports of how the other side fares. They are overrides that a reporter sets, each under a label of its own.
+
+use std::time::Duration;
+
+use chrono::{DateTime, Utc};
+use sqlx::PgPool;
+use sqlx::postgres::{PgArguments, Postgres};
+use sqlx::query::Query;
+
+use super::fault::{OverrideError, failed, rejected};
+use super::poll::PATIENCE;
+use super::row::{Effect, Override};
+use super::slow_down::SlowDown;
+use super::{Overrides, table};
+use crate::DAY;
+use crate::algebra::Timestamp;
+use crate::key::Key;
+use crate::limit::Limit;
+use crate::request::Request;
+
+/// # Following the other side
+///
+/// The rate of calls to another service follows that service: whoever hears that it is in trouble reports it, and all
+/// processes slow down. Each report is an override that ends by itself, in a short transaction of its own over a
+/// connection of the pool. This process goes by it at once, and the others within about a second.
+///
+/// A role that is no operator needs the right to report: `tollgate migrate up --grant-reporter ROLE`. A reporter that
+/// lies can slow a limit down to a hundredth of its rate, and pause it for a day at a time.
+impl Overrides {
+    /// Reports trouble, such as an answer 429 or 503: the limit keeps a share of its present rate for the request's
+    /// key, and grows back by itself. The capacity stays, except for a sliding window, which gets a smaller `n`. A
+    /// request for all callers ([`Limit::global`]) slows down every key.
+    ///
+    /// However many processes report, the rate is cut once in a [cool-down](SlowDown::cool_down). A report within it
+    /// asks the database nothing if this process knows of the cut. Returns the slow-down that counts, with its
+    /// [share](Override::share).
+    ///
+    /// In every span, at most the capacity is granted and what the largest share in the span brings back. So after a cut
+    /// a key may still spend its capacity at once: keep the capacity small against the rate.
+    ///
+    /// # Errors
+    ///
+    /// [`OverrideError::SlowDown`] for a number out of its range, a wallet and a concurrency limit, before any SQL.
+    /// [`OverrideError::Key`], [`OverrideError::NotWatched`], and the database's errors.
+    ///
+    /// # Example
+    ///
+    /// ```
+    /// use tollgate::{Limit, Overrides, SECOND, SlowDown};
+    ///
+    /// const THEIR_SERVICE: Limit = Limit::token_bucket("their_service", 1_000, SECOND).capacity(200);
+    ///
+    /// async fn heard(overrides: &Overrides, status: u16) -> Result<(), tollgate::OverrideError> {
+    ///     if status == 429 || status == 503 {
+    ///         overrides.slow_down(THEIR_SERVICE.global(), &SlowDown::new()).await?;
+    ///     }
+    ///     Ok(())
+    /// }
+    /// # let _ = heard;
+    /// ```
+    pub async fn slow_down(&self, request: Request, how: &SlowDown) -> Result<Override, OverrideError> {
+        let (limit, key) = asked(&request)?;
+        how.check(limit)?;
+        let now = DateTime::<Utc>::from(self.now());
+        let known = self.reported(limit, key, |said| {
+            let cut = matches!(said.effect, Effect::Slowed { .. }).then_some(said.starts_at)?;
+            (said.label == "slowdown" && (now - cut).to_std().is_ok_and(|age| age < how.cool_down))
+                .then(|| said.clone())
+        });
+        if let Some(known) = known {
+            return Ok(known);
+        }
+        let micros = |span: Duration| i64::try_from(span.as_micros()).unwrap_or(i64::MAX);
+        let sql = sqlx::query(concat!(include_str!("slow_down.sql"), include_str!("row.sql")))
+            .bind(limit.name())
+            .bind(key.as_str())
+            .bind(i32::from(how.percent))
+            .bind(i32::from(how.least_percent))
+            .bind(micros(how.recovers))
+            .bind(micros(how.cool_down));
+        let slowed = self.report(limit, sql).await?;
+        slowed.ok_or_else(|| failed("report trouble to")(sqlx::Error::RowNotFound))
+    }
+
+    /// Reports until when the other side asks callers to wait: nothing is granted before, to the request's key or to
+    /// every key. An end later than a day counts as a day, and is rounded up to a whole second. A pause that ends later
+    /// stays. Returns the pause that counts; `None` if the instant has passed and there is none.
+    ///
+    /// # Errors
+    ///
+    /// [`OverrideError::Key`], [`OverrideError::NotWatched`], and the database's errors.
+    pub async fn pause_until(&self, request: Request, at: DateTime<Utc>) -> Result<Option<Override>, OverrideError> {
+        self.pause(request, at, Some(at), None).await
+    }
+
+    /// Reports for how long the other side asks callers to wait, as `Retry-After` does; otherwise as
+    /// [`pause_until`](Self::pause_until).
+    ///
+    /// # Errors
+    ///
+    /// Those of [`pause_until`](Self::pause_until).
+    pub async fn pause_for(&self, request: Request, span: Duration) -> Result<Option<Override>, OverrideError> {
+        let until = self.now().plus(span.min(DAY)).into();
+        self.pause(request, until, None, Some(span.min(DAY))).await
+    }
+
+    async fn pause(
+        &self,
+        request: Request,
+        known_until: DateTime<Utc>,
+        until: Option<DateTime<Utc>>,
+        lasting: Option<Duration>,
+    ) -> Result<Option<Override>, OverrideError> {
+        let (limit, key) = asked(&request)?;
+        let known = self.reported(limit, key, |said| {
+            (said.label == "pause" && said.ends_at.is_none_or(|end| end >= known_until)).then(|| said.clone())
+        });
+        if known.is_some() {
+            return Ok(known);
+        }
+        let sql = sqlx::query(concat!(include_str!("pause.sql"), include_str!("row.sql")))
+            .bind(limit.name())
+            .bind(key.as_str())
+            .bind(until.map(Timestamp::from))
+            .bind(lasting.map(|span| i64::try_from(span.as_micros()).unwrap_or(i64::MAX)));
+        self.report(limit, sql).await
+    }
+
+    /// A live report on exactly this key that this process knows of.
+    fn reported<T>(&self, limit: &Limit, key: &Key, of: impl Fn(&Override) -> Option<T>) -> Option<T> {
+        let now = DateTime::<Utc>::from(self.now());
+        let is_it = |said: &&Override| said.key.as_ref().unwrap_or(&Key::GLOBAL) == key && said.is_live(now);
+        self.inner.known(|known| known.map.about(limit.name(), key).filter(is_it).find_map(of))
+    }
+
+    /// Reports, and goes by the answer at once.
+    async fn report(
+        &self,
+        limit: &Limit,
+        sql: Query<'_, Postgres, PgArguments>,
+    ) -> Result<Option<Override>, OverrideError> {
+        let pool = self.inner.pool.as_ref().ok_or(OverrideError::NotWatched)?;
+        let said = async {
+            let row = sql.persistent(false).fetch_one(&mut *PgPool::acquire(pool).await?).await?;
+            table::said(&row)
+        };
+        let said = tokio::time::timeout(PATIENCE, said).await.unwrap_or(Err(sqlx::Error::PoolTimedOut));
+        let said = said.map_err(|source| rejected(limit.name(), "report trouble to", source))?;
+        if let Some(said) = &said {
+            self.inner.note(said.clone());
+        }
+        Ok(said)
+    }
+}
+
+fn asked(request: &Request) -> Result<(&Limit, &Key), OverrideError> {
+    request.target().map_err(|source| OverrideError::Key { limit: request.limit().name().to_owned(), source })
+}

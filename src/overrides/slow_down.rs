@@ -1,0 +1,85 @@
+use std::time::Duration;
+
+use super::fault::{OverrideError, SlowDownFault};
+use crate::limit::{Limit, LimitKind, micros};
+use crate::{DAY, MINUTE, SECOND};
+
+/// How far a report of trouble slows a limit down, and how fast its rate grows back. See
+/// [`Overrides::slow_down`](super::Overrides::slow_down).
+///
+/// The method is additive increase and multiplicative decrease, as in congestion control. Chiu and Jain, "Analysis of
+/// the Increase and Decrease Algorithms for Congestion Avoidance in Computer Networks", 1989.
+///
+/// # Example
+///
+/// ```
+/// use tollgate::{MINUTE, SlowDown};
+///
+/// /// Half of the rate after each report, never less than a tenth; whole again five minutes after the last.
+/// const THEIRS: SlowDown = SlowDown::new().percent(50).least_percent(10).recovers(MINUTE.saturating_mul(10));
+/// # let _ = THEIRS;
+/// ```
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+#[must_use = "a slow-down slows nothing down until it is reported"]
+pub struct SlowDown {
+    pub(super) percent: u8,
+    pub(super) least_percent: u8,
+    pub(super) recovers: Duration,
+    pub(super) cool_down: Duration,
+}
+
+impl SlowDown {
+    /// Each report leaves 70 % of the rate, and all of them leave 5 %. The rate would grow from nothing to the whole in
+    /// a minute. Reports within two seconds of one that counted change nothing.
+    pub const fn new() -> Self {
+        Self { percent: 70, least_percent: 5, recovers: MINUTE, cool_down: SECOND.saturating_mul(2) }
+    }
+
+    /// The percentage of the present rate that a report leaves, from 1 to 99.
+    pub const fn percent(mut self, percent: u8) -> Self {
+        self.percent = percent;
+        self
+    }
+
+    /// The percentage of the whole rate that all reports together leave, from 1 to 99.
+    pub const fn least_percent(mut self, percent: u8) -> Self {
+        self.least_percent = percent;
+        self
+    }
+
+    /// The time in which the rate would grow from nothing to the whole, from a second to a day. A rate of 70 % is whole
+    /// again after three tenths of it.
+    pub const fn recovers(mut self, span: Duration) -> Self {
+        self.recovers = span;
+        self
+    }
+
+    /// The time after a cut in which reports change nothing, up to a day. It should be longer than calls that are under
+    /// way take, because they still go by the old rate.
+    pub const fn cool_down(mut self, span: Duration) -> Self {
+        self.cool_down = span;
+        self
+    }
+
+    /// Fails if a number is out of its range, or if the limit has no rate.
+    pub(super) fn check(&self, limit: &Limit) -> Result<(), OverrideError> {
+        let is_whole = |span: Duration| micros(span).is_some() && span <= DAY;
+        let faults = [
+            (!(1..=99).contains(&self.percent), SlowDownFault::Percent),
+            (!(1..=99).contains(&self.least_percent), SlowDownFault::LeastPercent),
+            (self.recovers < SECOND || !is_whole(self.recovers), SlowDownFault::Recovers),
+            (!is_whole(self.cool_down), SlowDownFault::CoolDown),
+            (matches!(limit.kind, LimitKind::Wallet | LimitKind::Concurrency), SlowDownFault::Kind),
+        ];
+        match faults.into_iter().find(|(is_wrong, _)| *is_wrong) {
+            Some((_, fault)) => Err(OverrideError::SlowDown { limit: limit.name().to_owned(), fault }),
+            None => Ok(()),
+        }
+    }
+}
+
+impl Default for SlowDown {
+    fn default() -> Self {
+        Self::new()
+    }
+}

@@ -1,0 +1,416 @@
+//! Limits that follow the other side: reports slow them down, they recover, and they are paused.
+
+use std::time::Duration;
+
+use chrono::{DateTime, TimeDelta, Utc};
+use metrics_util::debugging::{DebugValue, DebuggingRecorder};
+use sqlx::{Connection, PgConnection};
+use tokio::task::JoinSet;
+use tollgate::migrate::{Callers, grants};
+use tollgate::{
+    DAY, Decision, Effect, HOUR, Key, Limit, Limiter, MINUTE, NewOverride, Override, OverrideError, Overrides, Reason,
+    SECOND, SlowDown, SlowDownFault, Source, Tokens,
+};
+
+use super::{TEN, on_call, until};
+use crate::functions::fails;
+use crate::gate::stage::EVER;
+use crate::teller::run;
+use crate::traced::on_one_thread;
+use crate::world::{OWNER, SERVICE, World, parts, patient, second};
+
+/// It grows back so slowly that a test sees no growth.
+const SLOWLY: SlowDown = SlowDown::new().recovers(DAY);
+const THEIRS: Limit = Limit::token_bucket("theirs", 1_000, SECOND).capacity(200);
+
+/// A world in which the service may report, and the overrides that it watches.
+async fn reporters() -> (World, Overrides) {
+    let world = World::new().await;
+    world.sql(&grants(SERVICE, Callers::Reporters)).await;
+    let overrides = Overrides::watch(world.pool.clone()).await.unwrap();
+    (world, overrides)
+}
+
+fn share(said: &Override) -> u32 {
+    match said.effect {
+        Effect::Slowed { share } => share,
+        effect => panic!("{effect:?}"),
+    }
+}
+
+/// Writes a slow-down as it would be after reports at an instant.
+async fn slowed(world: &World, key: &str, share: i64, from: DateTime<Utc>, until: DateTime<Utc>) {
+    let sql =
+        "insert into tollgate.overrides (name, key, label, effect, rate, starts_at, ends_at, reason, set_by, set_at)
+               values ('theirs', $1, 'slowdown', 'slowed', $2, $3, $4, 'x', 'x', $3)";
+    let insert = sqlx::query(sql).bind(key).bind(share).bind(from).bind(until);
+    insert.execute(&mut world.connect_as(OWNER).await).await.unwrap();
+}
+
+#[tokio::test]
+async fn the_fleet_is_slowed_down_once_however_many_report() {
+    let (world, overrides) = reporters().await;
+    let mut reports = JoinSet::new();
+    for _ in 0..8 {
+        let pool = world.pool.clone();
+        reports.spawn(async move {
+            let overrides = Overrides::watch(pool).await.unwrap();
+            overrides.slow_down(THEIRS.global(), &SLOWLY.cool_down(HOUR)).await.unwrap()
+        });
+    }
+    let said = reports.join_all().await;
+    assert!(said.iter().all(|said| *said == said.clone() && share(said) == 700_000), "{said:?}");
+    assert!(said.windows(2).all(|two| two[0] == two[1]), "{said:?}");
+    assert_eq!((&*said[0].label, said[0].key.as_ref(), &*said[0].set_by), ("slowdown", None, SERVICE));
+    let hours = (said[0].ends_at.unwrap() - said[0].starts_at).num_seconds();
+    assert_eq!(hours, 3 * 86_400 / 10, "three tenths of the time in which the whole rate grows back");
+
+    // The others hear of it within a poll.
+    until(async || overrides.of(&THEIRS, &Key::new("k").unwrap())).await;
+    // A process that knows of it asks nothing, and without a cool-down each report counts, down to the least share.
+    let again = overrides.slow_down(THEIRS.global(), &SLOWLY.cool_down(HOUR)).await.unwrap();
+    assert_eq!(again, said[0]);
+    let each = SLOWLY.cool_down(Duration::ZERO).least_percent(40);
+    let mut shares = Vec::new();
+    for _ in 0..4 {
+        shares.push(share(&overrides.slow_down(THEIRS.global(), &each).await.unwrap()) / 10_000);
+    }
+    assert_eq!(shares, [49, 40, 40, 40]);
+    // A reporter that would leave more speeds nothing up.
+    let more = each.least_percent(90);
+    assert_eq!(share(&overrides.slow_down(THEIRS.global(), &more).await.unwrap()) / 10_000, 40);
+    let hundredth = each.percent(1).least_percent(1);
+    assert_eq!(share(&overrides.slow_down(THEIRS.global(), &hundredth).await.unwrap()), 10_000);
+    // An operator lifts it.
+    assert!(NewOverride::remove(&mut on_call(&world).await, "theirs", None, "slowdown").await.unwrap());
+    until(async || overrides.of(&THEIRS, &Key::GLOBAL).is_none().then_some(())).await;
+}
+
+#[tokio::test]
+async fn the_rate_grows_back_each_second_for_library_and_functions() {
+    let world = World::new().await;
+    let mut conn = world.connect_as(OWNER).await;
+    let (from, span) = (second(100.0), TimeDelta::microseconds(21_000_003));
+    slowed(&world, "k", 300_001, from, from + span).await;
+    run(&mut conn, "select tollgate.define('theirs', 'token_bucket', 1000, '1 second', 200)").await;
+    let overrides = Overrides::read(&mut conn).await.unwrap();
+    let said = &overrides.all()[0];
+    let mut dice = fastrand::Rng::new();
+    for _ in 0..500 {
+        let at = from + TimeDelta::microseconds(dice.i64(-2_000_000..24_000_000));
+        let in_sql = "select rate from tollgate._overridden('theirs', 'k', $1)";
+        let rate: i64 = sqlx::query_scalar(in_sql).bind(at).fetch_one(&mut conn).await.unwrap();
+        let present = said.share(at).map_or(1_000_000_000, |share| i64::from(share) * 1_000);
+        assert_eq!(rate, present, "at {at}");
+    }
+    let shares = [-1, 0, 999_999, 1_000_000, 20_999_999, 21_000_002, 21_000_003];
+    let shares = shares.map(|micros| said.share(from + TimeDelta::microseconds(micros)));
+    let (one, twenty) = (300_001 + 33_333, 300_001 + 666_665);
+    assert_eq!(shares, [None, Some(300_001), Some(300_001), Some(one), Some(twenty), Some(999_999), None]);
+
+    // An empty bucket shows the rate, and the capacity stays.
+    let mut tx = conn.begin().await.unwrap();
+    let limiter = |seconds| Limiter::new().parts(parts()).overrides(&overrides).at(second(seconds));
+    limiter(110.0).debit(&mut tx, THEIRS.key("k").cost(200)).await.unwrap();
+    let after = limiter(110.1).balance(&mut tx, THEIRS.key("k")).await.unwrap();
+    assert_eq!((after.capacity, after.remaining), (Tokens::new(200), Tokens::from_micros(63_333_300)));
+    let other = limiter(110.1).balance(&mut tx, THEIRS.key("other")).await.unwrap();
+    assert_eq!(other.remaining, Tokens::new(200));
+}
+
+/// The rate that counts for a key at an instant, to the library and the functions.
+async fn rate(conn: &mut PgConnection, limit: &Limit, at: DateTime<Utc>) -> (Tokens, Tokens) {
+    let mut tx = conn.begin().await.unwrap();
+    let overrides = Overrides::read(&mut tx).await.unwrap();
+    let limiter = Limiter::new().parts(parts()).overrides(&overrides).at(at);
+    let seen = limiter.check(&mut tx, limit.key("k")).await.unwrap();
+    let standing = match seen {
+        Decision::Granted(grant) => grant.standings[0].limit.clone(),
+        Decision::Denied(denied) => denied.standings[0].limit.clone(),
+    };
+    let sql = "select rate from tollgate._overridden($1, 'k', $2)";
+    let rate: i64 = sqlx::query_scalar(sql).bind(limit.name()).bind(at).fetch_one(&mut *tx).await.unwrap();
+    tx.rollback().await.unwrap();
+    (standing.rate, Tokens::from_micros(rate))
+}
+
+/// A slow-down leaves a share of the numbers that count, and the smallest of several shares counts. A deny comes first.
+#[tokio::test]
+async fn a_slow_down_meets_the_other_overrides() {
+    let world = World::new().await;
+    let mut conn = world.connect_as(OWNER).await;
+    run(&mut conn, "select tollgate.define('theirs', 'token_bucket', 1000, '1 second', 200)").await;
+    let (from, at) = (second(0.0), second(0.5));
+    slowed(&world, "", 500_000, from, from + DAY).await;
+    let both = |tokens| (Tokens::new(tokens), Tokens::new(tokens));
+    assert_eq!(rate(&mut conn, &THEIRS, at).await, both(500));
+    let contract = Limit::token_bucket("theirs", 3_000, SECOND).capacity(600);
+    NewOverride::numbers(&contract).key("k").label("contract").from(from).reason("x").set(&mut conn).await.unwrap();
+    assert_eq!(rate(&mut conn, &THEIRS, at).await, both(1_500));
+    slowed(&world, "k", 100_000, from, from + DAY).await;
+    assert_eq!(rate(&mut conn, &THEIRS, at).await, both(300));
+    let overrides = Overrides::read(&mut conn).await.unwrap();
+    let said = overrides.about("theirs", &Key::new("k").unwrap(), at);
+    assert_eq!(said.iter().filter_map(|said| said.share(at)).min(), Some(100_000));
+
+    let limiter = Limiter::new().parts(parts()).overrides(&overrides).at(at);
+    let mut tx = conn.begin().await.unwrap();
+    let seen = limiter.consume(&mut tx, THEIRS.key("k")).await.unwrap().granted().unwrap();
+    assert_eq!((seen.standings[0].overridden, &*seen.standings[0].override_label), (true, "slowdown"));
+    tx.rollback().await.unwrap();
+    NewOverride::deny(&THEIRS).key("k").label("ban").from(from).reason("x").set(&mut conn).await.unwrap();
+    let overrides = Overrides::read(&mut conn).await.unwrap();
+    let mut tx = conn.begin().await.unwrap();
+    let limiter = Limiter::new().parts(parts()).overrides(&overrides).at(at);
+    let denied = limiter.consume(&mut tx, THEIRS.key("k")).await.unwrap().denied().unwrap();
+    assert_eq!((denied.reason, &*denied.standings[0].override_label), (Reason::Override, "ban"));
+}
+
+/// A window of ten is one of five, whatever its kind; what has no rate keeps its numbers.
+#[tokio::test]
+async fn each_kind_with_a_rate_is_slowed_down() {
+    let world = World::new().await;
+    let mut conn = world.connect_as(OWNER).await;
+    let from = second(0.0);
+    slowed(&world, "", 500_000, from, from + 1_000 * DAY).await;
+    let overrides = Overrides::read(&mut conn).await.unwrap();
+    let at = |days: f64| Limiter::new().parts(parts()).overrides(&overrides).at(second(days * 86_400.0));
+    for limit in [
+        Limit::fixed_window("theirs", 10, DAY).start(Duration::ZERO),
+        Limit::fixed_window("theirs", 10, DAY).shards(2),
+        Limit::fixed_window("theirs", 10, DAY).ephemeral(),
+        Limit::stepped_bucket("theirs", 10, DAY),
+        Limit::token_bucket("theirs", 10, DAY),
+    ] {
+        let mut tx = conn.begin().await.unwrap();
+        let key = || limit.key("k");
+        at(1.0).debit(&mut tx, key().cost(10)).await.unwrap();
+        let later = at(2.0).balance(&mut tx, key()).await.unwrap();
+        let half = Tokens::from_micros(5_000_000)..=Tokens::from_micros(5_010_000);
+        assert!(half.contains(&later.remaining), "{limit:?}: {later:?}");
+        assert_eq!(later.capacity, Tokens::new(10));
+        tx.rollback().await.unwrap();
+    }
+    let mut tx = conn.begin().await.unwrap();
+    let sliding = Limit::sliding_window("theirs", 10, DAY);
+    let window = at(0.0).balance(&mut tx, sliding.key("k")).await.unwrap();
+    assert_eq!(window.capacity, Tokens::new(5));
+    let runs = Limit::concurrency("theirs", 10, DAY);
+    let balance = at(0.0).balance(&mut tx, runs.key("runs")).await.unwrap();
+    assert_eq!(balance.capacity, Tokens::new(10));
+}
+
+#[tokio::test]
+async fn a_pause_refuses_everybody_until_it_ends_and_none_shortens_it() {
+    let (world, overrides) = reporters().await;
+    let gate = patient(&world.pool).overrides(&overrides).build();
+    let now = sqlx::query_scalar::<_, DateTime<Utc>>("select clock_timestamp()");
+    let now = now.fetch_one(&world.pool).await.unwrap();
+    let said = overrides.pause_for(TEN.key("k"), HOUR).await.unwrap().unwrap();
+    assert_eq!((&*said.label, said.effect), ("pause", Effect::Deny));
+    let end = said.ends_at.unwrap();
+    assert_eq!(end.timestamp_subsec_micros(), 0);
+    assert!((now + HOUR..now + HOUR + MINUTE).contains(&end), "{said:?}");
+    // This process goes by it at once.
+    let denied = until(async || gate.consume(TEN.key("k")).await.unwrap().denied()).await;
+    assert_eq!((denied.reason, denied.retry_at), (Reason::Override, Some(end)));
+    assert!(gate.consume(TEN.key("other")).await.unwrap().is_granted());
+    // A shorter one changes nothing, even where this process does not know of the first.
+    for overrides in [&overrides, &Overrides::watch(world.pool.clone()).await.unwrap()] {
+        let shorter = overrides.pause_until(TEN.key("k"), now + MINUTE).await.unwrap();
+        assert_eq!(shorter.as_ref(), Some(&said));
+    }
+    let days = overrides.pause_until(TEN.key("k"), now + 9 * DAY).await.unwrap().unwrap();
+    assert!((now + DAY..now + DAY + MINUTE).contains(&days.ends_at.unwrap()), "a day at most: {days:?}");
+    // An instant that has passed is no pause.
+    assert_eq!(overrides.pause_until(TEN.key("other"), now - HOUR).await.unwrap(), None);
+    assert_eq!(overrides.pause_until(TEN.key("other"), DateTime::<Utc>::MIN_UTC).await.unwrap(), None);
+    let endless = overrides.pause_until(TEN.key("other"), DateTime::<Utc>::MAX_UTC).await.unwrap().unwrap();
+    assert!(endless.ends_at.unwrap() <= now + DAY + MINUTE);
+
+    assert!(
+        NewOverride::remove(&mut on_call(&world).await, "ten", Some(&Key::new("k").unwrap()), "pause").await.unwrap()
+    );
+    until(async || gate.consume(TEN.key("k")).await.unwrap().granted().ok()).await;
+}
+
+/// A waiter of a paused limit wakes when an operator lifts the pause.
+#[tokio::test]
+async fn a_waiter_follows_reports() {
+    let (world, overrides) = reporters().await;
+    let gate = patient(&world.pool).overrides(&overrides).build();
+    overrides.pause_for(TEN.key("k"), DAY).await.unwrap();
+    let waiter = tokio::spawn({
+        let gate = gate.clone();
+        async move { gate.wait(TEN.key("k"), 2 * DAY).await }
+    });
+    until(async || gate.consume(TEN.key("k")).await.unwrap().denied()).await;
+    let key = Key::new("k").unwrap();
+    assert!(NewOverride::remove(&mut on_call(&world).await, "ten", Some(&key), "pause").await.unwrap());
+    assert!(waiter.await.unwrap().unwrap().is_granted());
+}
+
+/// Tokens that were taken ahead under the whole rate go back.
+#[tokio::test]
+async fn a_slow_down_ends_prefetching_and_gives_tokens_back() {
+    let (world, overrides) = reporters().await;
+    let limit = Limit::stepped_bucket("theirs", 99_999, DAY).capacity(100_000);
+    let gate = patient(&world.pool).overrides(&overrides).prefetch(HOUR).build();
+    let ask = async || gate.consume(limit.key("k")).await.unwrap().granted().unwrap();
+    while gate.prefetched(&limit.key("k")) < Tokens::new(50) {
+        ask().await;
+    }
+    overrides.slow_down(limit.key("k"), &SLOWLY).await.unwrap();
+    until(async || (ask().await.source == Source::Database).then_some(())).await;
+    assert_eq!(gate.prefetched(&limit.key("k")), Tokens::ZERO);
+    assert_eq!(ask().await.standings[0].limit.rate, Tokens::from_micros(69_999_300_000));
+}
+
+#[tokio::test]
+async fn a_report_that_is_wrong_has_a_name_before_sql() {
+    let (world, overrides) = reporters().await;
+    let fault = async |limit: Limit, how: SlowDown| match overrides.slow_down(limit.key("k"), &how).await {
+        Err(OverrideError::SlowDown { fault, .. }) => fault,
+        other => panic!("{other:?}"),
+    };
+    world.pool.close().await;
+    let how = SlowDown::new();
+    for percent in [0, 100, 255] {
+        assert_eq!(fault(TEN, how.percent(percent)).await, SlowDownFault::Percent);
+        assert_eq!(fault(TEN, how.least_percent(percent)).await, SlowDownFault::LeastPercent);
+    }
+    for span in [Duration::ZERO, SECOND / 2, DAY + SECOND, SECOND + Duration::from_nanos(1)] {
+        assert_eq!(fault(TEN, how.recovers(span)).await, SlowDownFault::Recovers);
+    }
+    assert_eq!(fault(TEN, how.cool_down(DAY + SECOND)).await, SlowDownFault::CoolDown);
+    assert_eq!(fault(Limit::wallet("money"), how).await, SlowDownFault::Kind);
+    assert_eq!(fault(Limit::concurrency("runs", 3, EVER), how).await, SlowDownFault::Kind);
+    let key = overrides.slow_down(TEN.key(""), &how).await;
+    assert!(matches!(key, Err(OverrideError::Key { .. })), "{key:?}");
+    let closed = overrides.slow_down(TEN.key("k"), &how).await;
+    assert!(matches!(closed, Err(OverrideError::Database { .. })), "{closed:?}");
+    let once = Overrides::read(&mut on_call(&World::new().await).await).await.unwrap();
+    assert!(matches!(once.slow_down(TEN.key("k"), &how).await, Err(OverrideError::NotWatched)));
+    assert!(matches!(once.pause_for(TEN.key("k"), HOUR).await, Err(OverrideError::NotWatched)));
+}
+
+#[tokio::test]
+async fn a_report_that_is_wrong_is_an_error_of_our_class_in_sql() {
+    let world = World::new().await;
+    let mut conn = world.connect_as(OWNER).await;
+    run(&mut conn, "select tollgate.define('money', 'wallet'), tollgate.define('runs', 'concurrency', 10, '1 minute')")
+        .await;
+    for wrong in [
+        "slow_down('x', null)",
+        "slow_down('x', '')",
+        "slow_down('x', 'k', every_key => true)",
+        "slow_down('', 'k')",
+        "slow_down(repeat('x', 256), 'k')",
+        "slow_down(null, 'k')",
+        "slow_down('x', 'k', percent => 0)",
+        "slow_down('x', 'k', percent => 100)",
+        "slow_down('x', 'k', percent => null)",
+        "slow_down('x', 'k', least_percent => 0)",
+        "slow_down('x', 'k', recovers => '0')",
+        "slow_down('x', 'k', recovers => '2 days')",
+        "slow_down('x', 'k', recovers => null)",
+        "slow_down('x', 'k', cool_down => '-1 s')",
+        "slow_down('x', 'k', cool_down => null)",
+        "slow_down('money', 'k')",
+        "slow_down('runs', 'k')",
+        "pause('x', 'k')",
+        "pause('x', 'k', until => now(), lasting => '1 s')",
+        "pause('x', null, lasting => '1 s')",
+        "set_override('x', 'k', 'deny', reason => 'x', label => 'pause')",
+        "set_override('x', 'k', 'deny', reason => 'x', label => 'slowdown')",
+        "set_override('x', 'k', 'slowed', reason => 'x')",
+    ] {
+        assert_eq!(fails(&mut conn, &format!("select tollgate.{wrong}")).await, "TG002", "{wrong}");
+    }
+    for nothing in ["lasting => '-1 h'", "until => '-infinity'"] {
+        let sql = format!("select (tollgate.pause('x', 'k', {nothing})).name is null");
+        assert!(sqlx::query_scalar::<_, bool>(sqlx::AssertSqlSafe(sql)).fetch_one(&mut conn).await.unwrap());
+    }
+    assert!(Overrides::read(&mut conn).await.unwrap().all().is_empty());
+}
+
+/// Reports that are over do not stay in the table, which all processes read.
+#[tokio::test]
+async fn a_report_removes_those_that_are_over() {
+    let (world, overrides) = reporters().await;
+    let (past, future) = (second(-1e9), second(1e9));
+    for key in ["a", "b"] {
+        slowed(&world, key, 1_000, past, past + HOUR).await;
+    }
+    slowed(&world, "live", 1_000, past, future).await;
+    NewOverride::deny(&THEIRS).key("c").until(future).reason("x").set(&mut on_call(&world).await).await.unwrap();
+    overrides.slow_down(THEIRS.key("k"), &SLOWLY).await.unwrap();
+    let all = Overrides::read(&mut on_call(&world).await).await.unwrap().all();
+    let keys: Vec<_> = all.iter().map(|said| said.key.as_ref().unwrap().as_str()).collect();
+    assert_eq!(keys, ["c", "k", "live"]);
+}
+
+#[tokio::test]
+async fn a_reporter_may_report_and_nothing_else() {
+    let world = World::new().await;
+    let role = world.role().await;
+    let mut conn = world.connect().await;
+    world.sql(&grants(&role, Callers::Applications)).await;
+    run(&mut conn, &format!("set role {role}")).await;
+    assert_eq!(fails(&mut conn, "select tollgate.slow_down('ten', 'k')").await, "42501");
+    world.sql(&grants(&role, Callers::Reporters)).await;
+    run(&mut conn, "select tollgate.slow_down('ten', 'k'), tollgate.pause('ten', 'k', lasting => '1 s')").await;
+    run(&mut conn, "select tollgate.check('ten', 'k') from tollgate.request('ten', 'k') where false").await;
+    for wrong in [
+        "select tollgate.set_override('ten', 'k', 'deny', reason => 'x')",
+        "select tollgate.remove_override('ten', 'k', label => 'pause')",
+        "select tollgate._report('ten', 'k', 'x', 'deny', null, now(), now(), 'x')",
+        "delete from tollgate.overrides",
+    ] {
+        assert_eq!(fails(&mut conn, wrong).await, "42501", "{wrong}");
+    }
+    let rights = tollgate::migrate::rights(&mut world.connect_as(OWNER).await).await.unwrap();
+    assert!(rights.may_report.contains(&role) && !rights.may_give.contains(&role), "{rights:?}");
+}
+
+/// The recipe of the guide `following.md`.
+#[tokio::test]
+async fn a_lock_out_grows_with_each_one_before() {
+    const LOCK_OUTS: Limit = Limit::token_bucket("lock_outs", 6, DAY);
+    let (world, overrides) = reporters().await;
+    let gate = patient(&world.pool).clock(|| second(0.0)).build();
+    let mut minutes = Vec::new();
+    for nth in 0..8 {
+        let before = match gate.consume(LOCK_OUTS.key("ada")).await.unwrap() {
+            Decision::Granted(grant) => 5 - grant.remaining.whole(),
+            Decision::Denied(_) => 5,
+        };
+        // Each is a key of its own: a pause that ends later stays.
+        let pause = overrides.pause_for(TEN.key(nth), MINUTE * (1 << before)).await.unwrap().unwrap();
+        minutes.push((pause.ends_at.unwrap() - pause.starts_at).num_minutes());
+    }
+    assert_eq!(minutes, [1, 2, 4, 8, 16, 32, 32, 32]);
+}
+
+#[test]
+fn a_gauge_shows_the_least_share_and_that_it_is_whole_again() {
+    let recorder = DebuggingRecorder::new();
+    let snapshotter = recorder.snapshotter();
+    let shown = || {
+        let snapshot = snapshotter.snapshot().into_vec().into_iter();
+        snapshot.filter(|(key, ..)| key.key().name() == "tollgate_rate_share").map(|(.., value)| value).next()
+    };
+    metrics::with_local_recorder(&recorder, || {
+        on_one_thread(async {
+            let world = World::new().await;
+            slowed(&world, "a", 900_000, second(-1e9), second(1e9)).await;
+            slowed(&world, "b", 250_000, second(-1e9), second(1e9)).await;
+            let _overrides = Overrides::watch(world.pool.clone()).await.unwrap();
+            // Half of the time in which they grow back has passed.
+            until(async || shown().filter(|share| matches!(share, DebugValue::Gauge(share) if **share < 0.9))).await;
+            let remove = "delete from tollgate.overrides where label = 'slowdown'";
+            sqlx::query(remove).execute(&mut world.connect_as(OWNER).await).await.unwrap();
+            until(async || shown().filter(|share| *share == DebugValue::Gauge(1.0.into()))).await;
+        });
+    });
+}
