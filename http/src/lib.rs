@@ -34,6 +34,8 @@
 //! - [`NotServed`] is the error of a handler: a refusal, or no decision. It has a status and a [`Problem`].
 //! - [`Fields`] writes header fields from [`Facts`], which are made from decisions.
 //! - [`TrustedProxies`] finds the client's address.
+//! - [`Trouble`] is an answer of another service that asks its callers to slow down. The [`tower`] module has a layer
+//!   for calls to such a service.
 //!
 //! A layer with keys from addresses needs the peer's address: serve the router with
 //! `into_make_service_with_connect_info::<SocketAddr>()`. tollgate's guide to HTTP says more, and its example `axum` is
@@ -90,15 +92,18 @@ mod policy;
 mod problem;
 #[cfg(feature = "tower")]
 pub mod tower;
+mod trouble;
 
 pub use client::{CidrError, TrustedProxies};
 pub use facts::Facts;
 pub use fields::{Fields, Format};
 pub use not_served::{NoKey, NotServed, RepeatedField};
 pub use problem::Problem;
+pub use trouble::{RetryAfter, Trouble};
 
 /// The examples of the guides that use this package are compiled here.
 #[cfg(all(doctest, feature = "axum"))]
+#[doc = include_str!("../../docs/following.md")]
 #[doc = include_str!("../../docs/http.md")]
 #[doc = include_str!("../../docs/plans.md")]
 struct Guides;

@@ -1,5 +1,5 @@
 //! A layer that asks a [`Gate`](tollgate::Gate) before it serves a request, for axum, hyper, tonic and other tower
-//! services.
+//! services. An [`OutgoingLayer`] does it for calls to other services.
 //!
 //! ```
 //! use http::Method;
@@ -76,6 +76,7 @@ mod body;
 mod credential;
 mod key;
 mod layer;
+mod outgoing;
 mod respond;
 mod rule;
 mod service;
@@ -85,6 +86,7 @@ pub use body::Body;
 pub use credential::{Credential, CredentialOf};
 pub use key::{ExtractKey, MissingKey, Or, PathSegment};
 pub use layer::TollgateLayer;
+pub use outgoing::{Outgoing, OutgoingError, OutgoingLayer};
 pub use respond::{Grpc, ProblemJson, Respond};
 pub use rule::Rule;
 pub use service::Tollgate;

@@ -15,6 +15,7 @@ mod handlers;
 mod kind;
 mod kinds;
 mod load;
+mod outgoing;
 #[allow(dead_code, reason = "the library's tests need the rest of it")]
 #[path = "../../../tests/postgres/pgbouncer.rs"]
 mod pgbouncer;

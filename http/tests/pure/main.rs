@@ -8,4 +8,5 @@ mod keys;
 mod parser;
 mod problems;
 mod proxies;
+mod trouble;
 mod world;

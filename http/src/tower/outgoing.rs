@@ -1,0 +1,135 @@
+use std::mem;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use http::Response;
+use tollgate::{Gate, MINUTE, Overrides, Request, SlowDown};
+use tower_layer::Layer;
+use tower_service::Service;
+
+use crate::{NotServed, Trouble};
+
+/// For calls **to** another service, whose rate follows that service. Each call waits for its turn at a limit; an
+/// answer 429 or 503 slows the limit down for all processes, and `Retry-After` pauses it for all of them.
+///
+/// Calls are made by a client that speaks tower with the types of `http`, such as hyper's. For another client, wait
+/// with [`Gate::wait`] and report with [`Trouble::report`].
+///
+/// The gate must go by the same [`Overrides`]. A role that is no operator needs the right to report:
+/// `tollgate migrate up --grant-reporter ROLE`. The caller gets the answer even if a report fails; then a `tracing`
+/// event at level `warn` says so.
+///
+/// # Example
+///
+/// ```
+/// use tollgate::{Gate, Limit, Overrides, SECOND};
+/// use tollgate_http::tower::OutgoingLayer;
+///
+/// const THEIR_SERVICE: Limit = Limit::token_bucket("their_service", 100, SECOND).capacity(20);
+///
+/// async fn outgoing(pool: sqlx::PgPool) -> Result<OutgoingLayer, tollgate::OverrideError> {
+///     let overrides = Overrides::watch(pool.clone()).await?;
+///     let gate = Gate::builder(pool).overrides(&overrides).build();
+///     Ok(OutgoingLayer::new(gate, overrides, THEIR_SERVICE.global()))
+/// }
+/// # let _ = outgoing;
+/// ```
+#[derive(Clone, Debug)]
+#[must_use = "a layer limits nothing until a client is wrapped in it"]
+pub struct OutgoingLayer {
+    gate: Gate,
+    overrides: Overrides,
+    request: Request,
+    timeout: Duration,
+    slow_down: SlowDown,
+}
+
+impl OutgoingLayer {
+    /// A layer whose calls each take this request's cost from its limit, and wait for it for a minute at most.
+    pub fn new(gate: Gate, overrides: Overrides, request: Request) -> Self {
+        Self { gate, overrides, request, timeout: MINUTE, slow_down: SlowDown::new() }
+    }
+
+    /// How long a call waits for its turn. A call that would have to wait longer fails at once.
+    pub fn timeout(mut self, timeout: Duration) -> Self {
+        self.timeout = timeout;
+        self
+    }
+
+    /// How far trouble slows the limit down, and how fast it recovers.
+    pub fn slow_down(mut self, how: SlowDown) -> Self {
+        self.slow_down = how;
+        self
+    }
+
+    async fn turn(&self) -> Result<(), NotServed> {
+        self.gate.wait(self.request.clone(), self.timeout).await?.granted()?;
+        Ok(())
+    }
+
+    async fn heed(&self, trouble: Trouble) {
+        if let Err(error) = trouble.report(&self.overrides, self.request.clone(), &self.slow_down).await {
+            tracing::warn!(error = &error as &dyn std::error::Error, "trouble of another service is not reported");
+        }
+    }
+}
+
+/// A client behind an [`OutgoingLayer`].
+#[derive(Clone, Debug)]
+pub struct Outgoing<S> {
+    inner: S,
+    layer: Arc<OutgoingLayer>,
+}
+
+impl<S> Layer<S> for OutgoingLayer {
+    type Service = Outgoing<S>;
+
+    fn layer(&self, inner: S) -> Self::Service {
+        Outgoing { inner, layer: Arc::new(self.clone()) }
+    }
+}
+
+impl<S, Req, Res> Service<Req> for Outgoing<S>
+where
+    S: Service<Req, Response = Response<Res>> + Clone + Send + 'static,
+    S::Future: Send,
+    S::Error: std::error::Error + Send + 'static,
+    Req: Send + 'static,
+    Res: Send,
+{
+    type Response = Response<Res>;
+    type Error = OutgoingError<S::Error>;
+    type Future = Pin<Box<dyn Future<Output = Result<Self::Response, Self::Error>> + Send>>;
+
+    fn poll_ready(&mut self, context: &mut Context<'_>) -> Poll<Result<(), Self::Error>> {
+        self.inner.poll_ready(context).map_err(OutgoingError::Client)
+    }
+
+    fn call(&mut self, request: Req) -> Self::Future {
+        // The client that was polled is ready, but its clone may not be.
+        let clone = self.inner.clone();
+        let mut inner = mem::replace(&mut self.inner, clone);
+        let layer = self.layer.clone();
+        Box::pin(async move {
+            layer.turn().await.map_err(OutgoingError::NotSent)?;
+            let response = inner.call(request).await.map_err(OutgoingError::Client)?;
+            if let Some(trouble) = Trouble::of(response.status(), response.headers()) {
+                layer.heed(trouble).await;
+            }
+            Ok(response)
+        })
+    }
+}
+
+/// Why a call to another service has no answer.
+#[derive(Debug, thiserror::Error)]
+pub enum OutgoingError<E: std::error::Error + 'static> {
+    /// It was not sent: there was no turn for it in time, or no decision.
+    #[error("the call was not sent")]
+    NotSent(#[source] NotServed),
+    /// The client failed.
+    #[error("the call failed")]
+    Client(#[source] E),
+}
