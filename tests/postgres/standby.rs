@@ -3,13 +3,13 @@
 use std::fs::{self, DirBuilder};
 use std::os::unix::fs::{DirBuilderExt, MetadataExt, chown};
 use std::os::unix::process::CommandExt;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use sqlx::postgres::PgConnectOptions;
 use sqlx::{Connection, PgConnection};
 use tollgate::{Error, GateBuilder, HOUR, Limit, Limiter, MINUTE, OnFailure, Receipt, SECOND, Source, Tokens, migrate};
-use tollgate_embedded::Server;
+use tollgate_embedded::{Builder, Server};
 
 use crate::gate::stage::{patient, pool};
 
@@ -29,52 +29,64 @@ pub(crate) struct Pair {
 impl Pair {
     pub(crate) async fn new() -> Self {
         let primary = Server::builder().durable().start().unwrap();
-        let mut conn = PgConnection::connect(primary.url()).await.unwrap();
-        migrate::run(&mut conn).await.unwrap();
-        let standby = Server::builder().durable().data_dir(base_backup(&primary)).start().unwrap();
-        let wait_for_standby = "alter system set synchronous_standby_names = '*'";
-        sqlx::raw_sql(wait_for_standby).execute(&mut conn).await.unwrap();
-        sqlx::raw_sql("select pg_reload_conf()").execute(&mut conn).await.unwrap();
-        let pair = Self { standby, primary };
-        let streams = "select exists (select from pg_stat_replication where sync_state = 'sync')";
-        until(&mut conn, streams).await;
-        pair
-    }
-
-    /// Returns once all that is committed on the primary can be seen on the standby.
-    async fn until_alike(&self) {
-        let mut primary = PgConnection::connect(self.primary.url()).await.unwrap();
-        let here = "select pg_current_wal_lsn()::text";
-        let here: String = sqlx::query_scalar(here).fetch_one(&mut primary).await.unwrap();
-        let mut standby = PgConnection::connect(self.standby.url()).await.unwrap();
-        until(&mut standby, &format!("select pg_last_wal_replay_lsn() >= '{here}'")).await;
+        migrate::run(&mut connect(&primary).await).await.unwrap();
+        let data = home(&primary).join("standby");
+        let standby = follow(&primary, &data, Server::builder().durable()).await;
+        Self { standby, primary }
     }
 
     /// Makes a primary of the standby. It may go on serving the connected clients.
     pub(crate) async fn promote(&self) {
-        let mut conn = PgConnection::connect(self.standby.url()).await.unwrap();
-        let promoted: bool = sqlx::query_scalar("select pg_promote(true, 600)").fetch_one(&mut conn).await.unwrap();
-        assert!(promoted);
+        promote(&self.standby).await;
     }
 }
 
-/// A copy of a running server's data that will follow it, owned by the user that the server runs as.
-fn base_backup(primary: &Server) -> PathBuf {
-    let options = primary.url().parse::<PgConnectOptions>().unwrap();
-    let socket = options.get_socket().unwrap();
-    let data = socket.join("standby");
-    DirBuilder::new().mode(0o700).create(&data).unwrap();
+/// A standby of a running server, in a new directory. From now on it has each commit on disk before its caller hears
+/// of it.
+pub(crate) async fn follow(primary: &Server, data: &Path, standby: Builder) -> Server {
+    let mut conn = connect(primary).await;
+    base_backup(primary, data);
+    let standby = standby.data_dir(data).start().unwrap();
+    let wait_for_standby = "alter system set synchronous_standby_names = '*'";
+    sqlx::raw_sql(wait_for_standby).execute(&mut conn).await.unwrap();
+    sqlx::raw_sql("select pg_reload_conf()").execute(&mut conn).await.unwrap();
+    until(&mut conn, "select exists (select from pg_stat_replication where sync_state = 'sync')").await;
+    until_alike(primary, &standby).await;
+    standby
+}
+
+/// Returns once all that is committed on the primary can be seen on the standby.
+async fn until_alike(primary: &Server, standby: &Server) {
+    let here = "select pg_current_wal_lsn()::text";
+    let here: String = sqlx::query_scalar(here).fetch_one(&mut connect(primary).await).await.unwrap();
+    until(&mut connect(standby).await, &format!("select pg_last_wal_replay_lsn() >= '{here}'")).await;
+}
+
+pub(crate) async fn promote(standby: &Server) {
+    let promote = sqlx::query_scalar("select pg_promote(true, 600)");
+    let promoted: bool = promote.fetch_one(&mut connect(standby).await).await.unwrap();
+    assert!(promoted);
+}
+
+/// The private directory of a server.
+fn home(server: &Server) -> PathBuf {
+    server.url().parse::<PgConnectOptions>().unwrap().get_socket().unwrap().clone()
+}
+
+/// Copies a running server's data for a standby of it, owned by the user that the server runs as.
+fn base_backup(primary: &Server, data: &Path) {
+    let (home, options) = (home(primary), primary.url().parse::<PgConnectOptions>().unwrap());
+    DirBuilder::new().mode(0o700).create(data).unwrap();
     let mut command = Command::new(primary.programs().join("pg_basebackup"));
-    command.current_dir("/").arg("-h").arg(socket).args(["-p", &options.get_port().to_string(), "-U", "postgres"]);
-    command.args(["--checkpoint", "fast", "--write-recovery-conf", "--no-sync", "-D"]).arg(&data);
-    if fs::metadata(&data).unwrap().uid() == 0 {
-        let owner = fs::metadata(socket).unwrap();
-        chown(&data, Some(owner.uid()), Some(owner.gid())).unwrap();
+    command.current_dir("/").arg("-h").arg(&home).args(["-p", &options.get_port().to_string(), "-U", "postgres"]);
+    command.args(["--checkpoint", "fast", "--write-recovery-conf", "--no-sync", "-D"]).arg(data);
+    if fs::metadata(data).unwrap().uid() == 0 {
+        let owner = fs::metadata(&home).unwrap();
+        chown(data, Some(owner.uid()), Some(owner.gid())).unwrap();
         command.uid(owner.uid()).gid(owner.gid());
     }
     let output = command.output().unwrap();
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
-    data
 }
 
 async fn until(conn: &mut PgConnection, fact: &str) {
@@ -110,7 +122,7 @@ async fn a_standby_is_looked_at_and_says_that_it_takes_no_writes() {
     let booked = LIMITER.reserve(&mut tx, DURABLE.key("owing").cost(15)).await.unwrap().granted().unwrap();
     let spread = LIMITER.consume(&mut tx, SPREAD.key("k").cost(4)).await.unwrap().granted().unwrap();
     tx.commit().await.unwrap();
-    pair.until_alike().await;
+    until_alike(&pair.primary, &pair.standby).await;
 
     let (receipt, spread) = (Receipt::from(booked), Receipt::from(spread));
     let mut conn = connect(&pair.standby).await;
@@ -157,7 +169,7 @@ async fn a_gate_on_a_standby_looks_and_refuses_and_grants_nothing() {
     let gate = patient(&pool(pair.primary.url(), 4).await).build();
     gate.consume(DURABLE.key("k").cost(9)).await.unwrap().granted().unwrap();
     gate.consume(SPREAD.key("k").cost(9)).await.unwrap().granted().unwrap();
-    pair.until_alike().await;
+    until_alike(&pair.primary, &pair.standby).await;
 
     let pool = pool(pair.standby.url(), 4).await;
     for gate in [patient(&pool), patient(&pool).unnamed_statements()].map(GateBuilder::build) {

@@ -54,9 +54,14 @@ impl Client {
         signal(name, &[self.process.id().try_into().unwrap()]);
     }
 
+    /// Fails where it has failed.
+    pub(super) fn look(&mut self) {
+        assert!(self.process.try_wait().unwrap().is_none(), "a client has failed");
+    }
+
     /// With SIGKILL, in the middle of its work.
     pub(crate) fn kill(&mut self) {
-        assert!(self.process.try_wait().unwrap().is_none(), "a client has failed");
+        self.look();
         self.process.kill().unwrap();
         self.process.wait().unwrap();
         self.reading.take().unwrap().join().unwrap();

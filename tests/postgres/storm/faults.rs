@@ -8,7 +8,7 @@ use sqlx::{AssertSqlSafe, Connection, PgConnection};
 use tokio::time::sleep;
 
 use super::Storm;
-use super::place::{Place, signal};
+use super::place::{Place, disk, fail_over, fill_disk, signal};
 use super::rates::{self, MAX_AGE};
 use crate::world::soon;
 
@@ -20,9 +20,11 @@ pub(super) enum Fault {
     ClientKilled,
     ClientStopped,
     ClockMoved,
+    DiskFull,
     NumbersLowered,
     ServerCrashed,
     ServerStopped,
+    StandbyPromoted,
     TableRewritten,
     WireCut,
     WireHalfOpen,
@@ -31,16 +33,19 @@ pub(super) enum Fault {
 }
 
 use Fault::{
-    AnswerLost, BackendEnded, BackendKilled, ClientKilled, ClientStopped, ClockMoved, NumbersLowered, ServerCrashed,
-    ServerStopped, TableRewritten, WireCut, WireHalfOpen, WireSilent, WireSlow,
+    AnswerLost, BackendEnded, BackendKilled, ClientKilled, ClientStopped, ClockMoved, DiskFull, NumbersLowered,
+    ServerCrashed, ServerStopped, StandbyPromoted, TableRewritten, WireCut, WireHalfOpen, WireSilent, WireSlow,
 };
 
-/// A drawn order of faults. A lost answer is cheap, and a crash is not.
-pub(super) fn deck(place: &Place, dice: &mut Rng) -> Vec<Fault> {
+/// A drawn order of faults. A lost answer is cheap, and a crash is not. Only every third deck has what takes seconds.
+pub(super) fn deck(place: &Place, nth: usize, dice: &mut Rng) -> Vec<Fault> {
     let anywhere = [(AnswerLost, 20), (ClientKilled, 3), (ClientStopped, 2), (ServerCrashed, 1), (WireCut, 2)];
     let on_wires = [(WireHalfOpen, 1), (WireSilent, 1), (WireSlow, 1)];
     let on_servers = [(BackendEnded, 3), (BackendKilled, 1), (ServerStopped, 1), (TableRewritten, 2)];
-    let of_operators = [(NumbersLowered, 2), (ClockMoved, if clock().is_some() { 2 } else { 0 })];
+    let is_due = disk().is_some() && nth.is_multiple_of(3);
+    let has_backups = matches!(place, Place::Server(server) if server.programs().join("pg_basebackup").exists());
+    let [clocks, disks, standbys] = [clock().is_some(), is_due, is_due && has_backups].map(usize::from);
+    let of_operators = [(NumbersLowered, 2), (ClockMoved, 2 * clocks), (DiskFull, disks), (StandbyPromoted, standbys)];
     let mut all: Vec<_> = anywhere.into_iter().chain(on_wires).collect();
     if matches!(place, Place::Server(_)) {
         all.extend(on_servers.into_iter().chain(of_operators));
@@ -58,9 +63,10 @@ impl Storm {
             AnswerLost => self.proxy.cut_after(self.dice.u64(1..8)),
             BackendEnded => drop(self.any_backend("pg_terminate_backend(pid)::text").await),
             BackendKilled => {
+                let before = self.started().await;
                 let Some(pid) = self.any_backend("pid::text").await else { return };
                 signal("KILL", &[pid.parse().unwrap()]);
-                self.note_crash().await;
+                self.note_crash(before).await;
             }
             ClientKilled => {
                 self.clients[place].kill();
@@ -73,11 +79,19 @@ impl Storm {
                 self.clients[place].signal("CONT");
             }
             ClockMoved => self.move_clock().await,
+            DiskFull => {
+                let before = self.started().await;
+                let Place::Server(server) = &mut self.place else { unreachable!() };
+                fill_disk(server).await;
+                let after = self.started().await;
+                self.crashes.extend((after != before).then_some(after));
+            }
             NumbersLowered => rates::lower(&mut self.admin().await, &mut self.dice).await,
             ServerCrashed => {
+                let before = self.started().await;
                 self.place.crash().await;
                 if matches!(self.place, Place::Server(_)) {
-                    self.note_crash().await;
+                    self.note_crash(before).await;
                 }
             }
             ServerStopped => {
@@ -87,6 +101,13 @@ impl Storm {
                 signal("STOP", &pids);
                 sleep(MAX_AGE).await;
                 signal("CONT", &pids);
+            }
+            StandbyPromoted => {
+                self.place.look();
+                let Place::Server(server) = &mut self.place else { unreachable!() };
+                self.crashes.push(fail_over(server).await);
+                self.proxy.lead_to(&self.place.url());
+                self.proxy.cut().await;
             }
             TableRewritten => {
                 let table = self.dice.choice(["durable", "ephemeral", "calls"]).unwrap();
@@ -128,25 +149,38 @@ impl Storm {
         sqlx::query_scalar(AssertSqlSafe(sql)).bind(nth).fetch_optional(&mut self.admin().await).await.unwrap()
     }
 
-    /// Returns once the server is back from a crash. Its checkpointer was started between the last session before and
-    /// the first one after.
-    async fn note_crash(&mut self) {
-        let last = self.crashes.last().copied();
+    /// Returns once the server is up. Its checkpointer was started between the last session before a crash and the first
+    /// one after.
+    async fn started(&self) -> i64 {
         let url = self.place.url();
         let started = async || -> Result<DateTime<Utc>, sqlx::Error> {
             let mut conn = PgConnection::connect(&url).await?;
             let sql = "select backend_start from pg_stat_activity where backend_type = 'checkpointer'";
             sqlx::query_scalar(sql).fetch_one(&mut conn).await
         };
-        let began = soon(async {
+        soon(async {
             loop {
-                match started().await.map(|began| began.timestamp_micros()) {
-                    Ok(began) if Some(began) != last => break began,
-                    _ => sleep(Duration::from_millis(20)).await,
+                match started().await {
+                    Ok(started) => break started.timestamp_micros(),
+                    Err(_) => sleep(Duration::from_millis(20)).await,
                 }
             }
-        });
-        self.crashes.push(began.await);
+        })
+        .await
+    }
+
+    /// Returns once the server, which was started `before`, is back from a crash.
+    async fn note_crash(&mut self, before: i64) {
+        let after = async {
+            loop {
+                match self.started().await {
+                    after if after == before => sleep(Duration::from_millis(20)).await,
+                    after => break after,
+                }
+            }
+        };
+        let after = soon(after).await;
+        self.crashes.push(after);
     }
 
     /// Moves the server's clock back for a moment, and then to a little later than it was: where the server crashes,

@@ -56,11 +56,11 @@ async fn whatever_breaks_books_balance_and_nothing_is_over() {
     let goes_on = Arc::new(AtomicBool::new(true));
     let theatres = theatres(&mut dice, &goes_on);
 
-    let mut storm = Storm::begin(dice).await;
+    let mut storm = Storm::begin(dice, theatres).await;
     storm.rage(Duration::from_secs(seconds)).await;
     goes_on.store(false, Ordering::SeqCst);
     let [balanced, used] = storm.end().await;
-    let schedules = theatres.into_iter().map(|theatre| theatre.join().unwrap()).sum();
+    let schedules = storm.theatres.into_iter().map(|theatre| theatre.join().unwrap()).sum();
     Report { seconds, seed, balanced, used, schedules, counts: storm.spent.counts(), faults: storm.faults }.tell();
 }
 
@@ -77,13 +77,14 @@ fn theatres(dice: &mut Rng, goes_on: &Arc<AtomicBool>) -> Vec<thread::JoinHandle
             runtime.block_on(play_any(hands, dice, || goes_on.load(Ordering::SeqCst)))
         })
     };
-    hands.into_iter().map(&mut begin).collect()
+    hands.repeat(2).into_iter().map(&mut begin).collect()
 }
 
 struct Storm {
     place: Place,
     proxy: Proxy,
     clients: Vec<Client>,
+    theatres: Vec<thread::JoinHandle<u64>>,
     dice: Rng,
     books: Books,
     spent: Spent,
@@ -97,7 +98,7 @@ struct Storm {
 }
 
 impl Storm {
-    async fn begin(mut dice: Rng) -> Self {
+    async fn begin(mut dice: Rng, theatres: Vec<thread::JoinHandle<u64>>) -> Self {
         let place = Place::new().await;
         let mut conn = PgConnection::connect(&place.url()).await.unwrap();
         let tables = "create table jobs (id text primary key); create table settled (id text primary key)";
@@ -106,7 +107,7 @@ impl Storm {
         let seeds: Vec<_> = (0..CLIENTS).map(|_| dice.u64(..)).collect();
         let (books, spent, lines) = (Books::default(), Spent::default(), Arc::default());
         let (clients, faults, crashes) = (Vec::new(), BTreeMap::new(), Vec::new());
-        let mut storm = Self { place, proxy, clients, dice, books, spent, lines, faults, crashes, ahead: 0 };
+        let mut storm = Self { place, proxy, clients, theatres, dice, books, spent, lines, faults, crashes, ahead: 0 };
         storm.clients = seeds.into_iter().map(|seed| storm.client(seed)).collect();
         storm
     }
@@ -126,7 +127,7 @@ impl Storm {
         let end = Instant::now() + span;
         let mut pace = interval((span / 2_000).max(Duration::from_millis(60)));
         for nth in 0.. {
-            for fault in deck(&self.place, &mut self.dice) {
+            for fault in deck(&self.place, nth, &mut self.dice) {
                 if nth > 0 && Instant::now() >= end && self.is_enough() {
                     return;
                 }
@@ -135,7 +136,16 @@ impl Storm {
                 *self.faults.entry(fault).or_default() += 1;
                 self.strike(fault).await;
             }
+            self.look();
         }
+    }
+
+    /// Fails where something has gone wrong by now. Budgets balance only at the end.
+    fn look(&mut self) {
+        self.place.look();
+        self.spent.judge(&self.crashes);
+        self.clients.iter_mut().for_each(Client::look);
+        assert!(!self.theatres.iter().any(thread::JoinHandle::is_finished), "an order has failed");
     }
 
     fn is_enough(&self) -> bool {

@@ -6,64 +6,114 @@ use std::time::Duration;
 
 use fastrand::Rng;
 use sqlx::PgConnection;
-use tollgate::{Decision, Gate, Limit, NewOverride, SECOND, Source};
+use tollgate::{Decision, Gate, Grant, Limit, NewOverride, SECOND, Source, Tokens};
 
 use super::CLIENTS;
 
-const RATE: i64 = 100;
-const CAPACITY: i64 = 480;
-const LIMIT: Limit = Limit::token_bucket("stormed", RATE.unsigned_abs(), SECOND).capacity(CAPACITY.unsigned_abs());
+const LIMIT: Limit = Limit::token_bucket("stormed", 100, SECOND).capacity(480);
 /// Another live definition, and what an operator sets.
 const SMALLER: Limit = Limit::token_bucket("stormed", 50, SECOND).capacity(240);
+/// Most of its calls are granted from memory: so many that each is not worth a statement.
+const HOT: Limit = Limit::token_bucket("hot", 1_600, SECOND).capacity(8_000);
 pub(super) const MAX_AGE: Duration = Duration::from_millis(300);
-/// Names of keys begin with one of these, which says how callers treat them.
-const KINDS: [&str; 4] = ["durable", "ephemeral", "settled", "changed"];
+/// Names of keys are one of these and a digit. They say how callers treat them.
+const KINDS: [&str; 6] = ["durable", "ephemeral", "settled", "changed", "hot-durable", "hot-ephemeral"];
 const KEYS_OF_A_KIND: usize = 3;
+/// After so many calls a caller goes on to another key, where the machine is too slow to spend all.
+const MANY: u32 = 20_000;
 
 /// Spends a key until it is refused, and goes on to another.
 pub(super) async fn spend(gate: Gate, mut dice: Rng) {
     loop {
-        let (kind, key) = any_key(&mut dice);
+        let kind = KINDS[dice.usize(..KINDS.len())];
         let limit = match kind {
+            "hot-ephemeral" => HOT.ephemeral(),
+            "hot-durable" => HOT,
             "ephemeral" => LIMIT.ephemeral(),
             "changed" if dice.bool() => SMALLER,
             _ => LIMIT,
         };
-        // A call that memory cannot pay whole gives back the tokens in memory, just before it is charged.
-        while spend_once(&gate, limit.key(&*key).cost(if dice.u8(..10) == 0 { 40 } else { 2 }), kind, &key).await {
+        let mut purse = Purse::of(kind, format!("{kind}{}", dice.usize(..KEYS_OF_A_KIND)));
+        for _ in 0..MANY {
+            if !purse.spend_once(&gate, &limit, &mut dice).await {
+                break;
+            }
             tokio::task::yield_now().await;
         }
+        purse.tell();
     }
 }
 
-fn any_key(dice: &mut Rng) -> (&'static str, String) {
-    let kind = KINDS[dice.usize(..KINDS.len())];
-    (kind, format!("{kind}{}", dice.usize(..KEYS_OF_A_KIND)))
+/// What a caller has spent of a key at one instant of its row: of one slice, or by one statement.
+struct Purse {
+    kind: &'static str,
+    key: String,
+    at: i64,
+    tokens: u64,
+    from_memory: u32,
+    from_database: u32,
+    refused: u32,
 }
 
-/// Whether it was granted.
-async fn spend_once(gate: &Gate, request: tollgate::Request, kind: &str, key: &str) -> bool {
-    match gate.consume(request).await {
-        // Nothing was charged, and nothing is promised.
-        Ok(Decision::Granted(grant)) if grant.source == Source::Degraded => pause().await,
-        Ok(Decision::Granted(grant)) => {
-            let (at, is_hit) = (grant.decided_at.timestamp_micros(), grant.source == Source::Prefetched);
-            let cost = grant.amount.micros() / 1_000_000;
-            // With or without the settlement, at least this much is spent.
-            let spent = if kind == "settled" { cost / 2 } else { cost };
-            if spent < cost {
-                let _ = gate.settle(grant, spent.unsigned_abs()).await;
+impl Purse {
+    fn of(kind: &'static str, key: String) -> Self {
+        Self { kind, key, at: 0, tokens: 0, from_memory: 0, from_database: 0, refused: 0 }
+    }
+
+    /// Whether it was granted.
+    async fn spend_once(&mut self, gate: &Gate, limit: &Limit, dice: &mut Rng) -> bool {
+        // A call that memory cannot pay whole gives back the tokens in memory, just before it is charged.
+        let cost = match self.kind {
+            "hot-durable" | "hot-ephemeral" => {
+                if dice.u16(..10_000) == 0 {
+                    800
+                } else {
+                    1
+                }
             }
-            println!("@spent {key} {at} {spent} {}", if is_hit { "m." } else { "d." });
+            _ if dice.u8(..10) == 0 => 40,
+            _ => 2,
+        };
+        match gate.consume(limit.clone().key(&*self.key).cost(cost)).await {
+            // Nothing was charged, and nothing is promised.
+            Ok(Decision::Granted(grant)) if grant.source == Source::Degraded => pause().await,
+            Ok(Decision::Granted(grant)) => {
+                // With or without the settlement, at least this much is spent.
+                let spent = if self.kind == "settled" { cost / 2 } else { cost };
+                self.note(&grant, spent);
+                if spent < cost {
+                    let _ = gate.settle(grant, spent).await;
+                }
+            }
+            Ok(Decision::Denied(_)) => {
+                self.refused += 1;
+                // Others are granted meanwhile.
+                pause().await;
+                return false;
+            }
+            // It was granted or not, and is not counted.
+            Err(_) => pause().await,
         }
-        Ok(Decision::Denied(_)) => {
-            println!("@refused.");
-            return false;
-        }
-        // It was granted or not, and is not counted.
-        Err(_) => pause().await,
+        true
     }
-    true
+
+    fn note(&mut self, grant: &Grant, spent: u64) {
+        let at = grant.decided_at.timestamp_micros();
+        if at != self.at {
+            self.tell();
+            self.at = at;
+        }
+        self.tokens += spent;
+        *if grant.source == Source::Prefetched { &mut self.from_memory } else { &mut self.from_database } += 1;
+    }
+
+    /// Prints it, for [`Spent::note`]. A client that is killed before has spent more than it told, which is no less
+    /// within the bound.
+    fn tell(&mut self) {
+        let Self { key, at, tokens, from_memory, from_database, refused, .. } = self;
+        println!("@spent {key} {at} {tokens} {from_memory} {from_database} {refused}.");
+        (*tokens, *from_memory, *from_database, *refused) = (0, 0, 0, 0);
+    }
 }
 
 async fn pause() {
@@ -82,54 +132,50 @@ pub(super) struct Spent(Arc<Mutex<Entries>>);
 
 #[derive(Default)]
 struct Entries {
-    /// At which instant of the row how much of a key was spent, in microseconds and tokens.
-    by_key: BTreeMap<String, Vec<(i64, i64)>>,
-    from_memory: u64,
-    from_database: u64,
-    refused: u64,
+    /// How many tokens of a key were spent at an instant of its row, in microseconds.
+    by_key: BTreeMap<String, BTreeMap<i64, i64>>,
+    counts: [u64; 3],
 }
 
 impl Spent {
-    /// Whether the line is one of these, such as `spent durable0 1754913600123457 1 m.`, or `refused.`.
+    /// Whether the line is one of these, such as `spent durable0 1754913600123457 7 3 1 0.`.
     pub(super) fn note(&self, line: &str) -> bool {
-        let mut entries = self.0.lock().unwrap();
-        if line == "refused." {
-            entries.refused += 1;
-            return true;
-        }
         let Some(line) = line.strip_prefix("spent ") else { return false };
         // The last line of a client that is killed may be cut.
-        let [key, at, tokens, source @ ("m." | "d.")] = line.split(' ').collect::<Vec<_>>()[..] else { return true };
-        *if source == "m." { &mut entries.from_memory } else { &mut entries.from_database } += 1;
-        let spent = (at.parse().unwrap(), tokens.parse().unwrap());
-        match entries.by_key.get_mut(key) {
-            Some(of_key) => of_key.push(spent),
-            None => drop(entries.by_key.insert(key.to_owned(), vec![spent])),
+        let Some(line) = line.strip_suffix('.') else { return true };
+        let (key, numbers) = line.split_once(' ').unwrap();
+        let numbers: Vec<i64> = numbers.split(' ').map(|number| number.parse().unwrap()).collect();
+        let [at, tokens, ref calls @ ..] = numbers[..] else { panic!("{line}") };
+        let mut entries = self.0.lock().unwrap();
+        entries.counts.iter_mut().zip(calls).for_each(|(count, calls)| *count += calls.unsigned_abs());
+        if tokens > 0 {
+            *entries.by_key.entry(key.to_owned()).or_default().entry(at).or_default() += tokens;
         }
         true
     }
 
     /// How many calls were granted from memory, granted by the database, and refused.
     pub(super) fn counts(&self) -> [u64; 3] {
-        let entries = self.0.lock().unwrap();
-        [entries.from_memory, entries.from_database, entries.refused]
+        self.0.lock().unwrap().counts
     }
 
     /// The share of its bound that was used of the worst key of each kind, in thousandths. A crash at one of these
     /// instants took the ephemeral rows with it, so their buckets were full.
     pub(super) fn judge(&self, crashes: &[i64]) -> BTreeMap<&'static str, i128> {
         let mut shares = BTreeMap::new();
-        for (key, spent) in &mut self.0.lock().unwrap().by_key {
-            let kind = KINDS.into_iter().find(|kind| key.starts_with(kind)).unwrap();
-            spent.sort_unstable();
+        for (key, spent) in &self.0.lock().unwrap().by_key {
+            let kind = KINDS.into_iter().find(|kind| key.trim_end_matches(|c: char| c.is_ascii_digit()) == *kind);
+            let kind = kind.unwrap();
+            let spec = if kind.starts_with("hot") { HOT.spec() } else { LIMIT.spec() };
+            let spent: Vec<_> = spent.iter().map(|(at, tokens)| (*at, *tokens)).collect();
             let is_of_one_life = |a: &(i64, i64), b: &(i64, i64)| {
-                kind != "ephemeral" || !crashes.iter().any(|crash| (a.0..b.0).contains(crash))
+                !kind.ends_with("ephemeral") || !crashes.iter().any(|crash| (a.0..b.0).contains(crash))
             };
-            let most = spent.chunk_by(is_of_one_life).map(most_at_once).max().unwrap();
+            let most = spent.chunk_by(is_of_one_life).map(|life| most_at_once(life, spec.rate)).max().unwrap();
             // A settlement or another definition that memory does not see lets each process keep a slice, once.
-            let is_exact = matches!(kind, "durable" | "ephemeral");
-            let kept = if is_exact { 0 } else { i128::from(CAPACITY) / 16 * CLIENTS as i128 };
-            let bound = (i128::from(CAPACITY) + kept) * 1_000_000;
+            let kept = if matches!(kind, "settled" | "changed") { CLIENTS as i128 } else { 0 };
+            let capacity = i128::from(spec.capacity.unwrap().micros());
+            let bound = capacity + capacity / 16 * kept;
             assert!(most <= bound, "{key}: {most} micro-tokens at once, the bound is {bound}");
             let share = shares.entry(kind).or_insert(0);
             *share = (most * 1_000 / bound).max(*share);
@@ -138,12 +184,13 @@ impl Spent {
     }
 }
 
-/// The micro-tokens that the worst span took beyond those that came back in it.
-fn most_at_once(spent: &[(i64, i64)]) -> i128 {
+/// The micro-tokens that the worst span took beyond those that came back in it, at so many in a second.
+fn most_at_once(spent: &[(i64, i64)], rate: Tokens) -> i128 {
     let (mut worst, mut most, mut last) = (0, 0_i128, spent[0].0);
     for (at, tokens) in spent {
         // The worst of all spans that end here: a span that begins earlier has more time.
-        most = (most - i128::from(at - last) * i128::from(RATE)).max(0) + i128::from(tokens * 1_000_000);
+        let back = i128::from(at - last) * i128::from(rate.micros()) / 1_000_000;
+        most = (most - back).max(0) + i128::from(tokens * 1_000_000);
         (worst, last) = (worst.max(most), *at);
     }
     worst

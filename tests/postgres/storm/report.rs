@@ -37,13 +37,16 @@ impl Report {
     fn table(&self) -> String {
         let Self { balanced, used, schedules, counts: [memory, database, refused], .. } = self;
         let faults: Vec<_> = self.faults.iter().map(|(fault, times)| format!("{} {times}", fault.name())).collect();
+        let decisions = format!(
+            "{}: {memory} granted from memory, {database} by the database, {refused} refused",
+            memory + database + refused
+        );
         let rows = [
-            ("calls on rates", format!("{memory} granted from memory, {database} by the database, {refused} refused")),
+            ("decisions on rates", decisions),
             ("of the bound, the worst key used", used.clone()),
             ("calls on budgets", balanced.clone()),
             ("orders drawn", schedules.to_string()),
             ("faults", format!("{}: {}", self.faults.values().sum::<u64>(), faults.join(", "))),
-            ("violations", "0".to_owned()),
         ];
         rows.iter().fold("| | |\n| --- | --- |\n".to_owned(), |table, (what, figure)| {
             format!("{table}| {what} | {figure} |\n")
