@@ -209,20 +209,20 @@ begin
     return tollgate._report(limit_name, of_key, 'pause', 'deny', null, clock, ends_at, 'callers were asked to wait');
 end $$;
 
--- Writes what was reported, and removes earlier reports on the limit that are over. A report that somebody else removes
--- at this moment is left to him.
+-- Writes what was reported, and removes earlier reports on the limit that are over. One transaction at a time removes,
+-- so that two never wait for each other.
 create function tollgate._report(limit_name text, of_key text, label text, effect text, share int8, clock timestamptz,
                                  ends_at timestamptz, reason text) returns tollgate.override language plpgsql as $$
 #variable_conflict use_variable
 declare
     written tollgate.override;
 begin
-    delete from tollgate.overrides d
-     using (select o.key, o.label from tollgate.overrides o
-             where o.name = limit_name collate "C" and o.label in ('slowdown', 'pause') and o.ends_at <= clock
-               and o.key <> of_key collate "C"
-               for update skip locked) o
-     where d.name = limit_name collate "C" and d.key = o.key and d.label = o.label;
+    if pg_try_advisory_xact_lock(
+           hash_record_extended(row('tollgate.overrides'::text, limit_name, 'reports'::text), 0)) then
+        delete from tollgate.overrides o
+         where o.name = limit_name collate "C" and o.key <> of_key collate "C" and o.label in ('slowdown', 'pause')
+           and o.ends_at <= clock;
+    end if;
     insert into tollgate.overrides (name, key, label, effect, rate, starts_at, ends_at, reason, set_by, set_at)
     values (limit_name, of_key, label, effect, share, clock, ends_at, reason, session_user, clock)
         on conflict on constraint overrides_pkey do update
