@@ -179,7 +179,7 @@ impl Storm {
                 }
             }
         };
-        let after = soon(after).await;
+        let after = soon(Box::pin(after)).await;
         self.crashes.push(after);
     }
 

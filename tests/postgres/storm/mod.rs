@@ -77,7 +77,7 @@ fn theatres(dice: &mut Rng, goes_on: &Arc<AtomicBool>) -> Vec<thread::JoinHandle
             runtime.block_on(play_any(hands, dice, || goes_on.load(Ordering::SeqCst)))
         })
     };
-    hands.repeat(2).into_iter().map(&mut begin).collect()
+    hands.into_iter().map(&mut begin).collect()
 }
 
 struct Storm {
