@@ -107,7 +107,7 @@ fn key_line(line: &KeyLine) -> Row<'static> {
     let key = if line.key.is_empty() { "(all callers)".to_owned() } else { printable(&line.key) };
     let key = if line.shard == 0 { key } else { format!("{key} #{}", line.shard) };
     let key = match line.rate_share {
-        Some(share) => format!("{key} (slowed to {:.0} %)", share * 100.0),
+        Some(share) => format!("{key} (at {:.0} %)", share * 100.0),
         None if line.overridden => format!("{key} (overridden)"),
         None => key,
     };

@@ -6,7 +6,7 @@ use serde_json::Value;
 use tollgate::{Limit, MINUTE, Overrides};
 
 use super::{EXAMPLE, failure, run, stdout, tollgate};
-use crate::world::World;
+use crate::world::{OWNER, World};
 
 fn command(world: &World, args: &[&str]) -> Output {
     run(tollgate().args(args).env("DATABASE_URL", world.command_url()).env("TOLLGATE_LIMITS", EXAMPLE))
@@ -170,4 +170,26 @@ async fn a_key_is_forgotten_in_all_limits_and_nobody_else() {
     assert_eq!(world.rows().await, 4);
     let calls: i64 = sqlx::query_scalar("select count(*) from tollgate.calls").fetch_one(&world.pool).await.unwrap();
     assert_eq!(calls, 4);
+}
+
+/// A limit that follows a service in trouble says so wherever an operator looks, and can be lifted.
+#[tokio::test]
+async fn a_slow_down_is_shown_and_lifted() {
+    let world = World::new().await;
+    let told = |args: &[&str]| stdout(&command(&world, args));
+    let report = "select tollgate.slow_down('send_message', 'ada', percent => 49, recovers => '1 day')";
+    sqlx::raw_sql(report).execute(&mut world.connect_as(OWNER).await).await.unwrap();
+    told(&["consume", "send_message", "ada"]);
+    let listed = told(&["override", "list"]);
+    assert!(listed.starts_with("send_message for ada: slowed down to 49 % of its rate, ends in "), "{listed}");
+    assert!(listed.contains("(label slowdown, tollgate_owner: trouble was reported)"), "{listed}");
+    let inspected: Value = serde_json::from_str(&told(&["inspect", "send_message", "ada", "--json"])).unwrap();
+    assert!((0.49..0.50).contains(&inspected["rate_share"].as_f64().unwrap()), "{inspected}");
+    let top = told(&["top", "--once", "--interval", "100ms"]);
+    assert!(top.contains("ada (at 49 %)"), "{top}");
+    let reserved = ["override", "set", "send_message", "ada", "--deny", "--label", "pause", "--reason", "x"];
+    let reserved = failure(&command(&world, &reserved));
+    assert!(reserved.contains("this label belongs to slow_down and pause"), "{reserved}");
+    assert!(told(&["override", "remove", "send_message", "ada", "--label", "slowdown"]).starts_with("removed"));
+    assert_eq!(told(&["override", "list"]), "no overrides\n");
 }
