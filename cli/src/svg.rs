@@ -1,4 +1,4 @@
-//! What all pictures share: their file, their colours and their numbers.
+//! The file, the colours, the frame and the numbers of each picture.
 
 use std::path::Path;
 use std::{fs, io};
@@ -16,6 +16,14 @@ pub(crate) fn write(file: &Path, draw: impl FnOnce(&mut String) -> Drawn) -> io:
     let inside = document.find("<rect").expect("it begins with its paper");
     document.insert_str(inside, DARK);
     fs::write(file, document)
+}
+
+/// A plot with a caption, and room for the labels of its axes.
+pub(crate) fn chart<'a, 'b>(area: &'a Area<'b>, caption: &str) -> ChartBuilder<'a, 'b, SVGBackend<'b>> {
+    let mut chart = ChartBuilder::on(area);
+    chart.caption(caption, ("sans-serif", 13)).margin_left(8).margin_right(24);
+    chart.x_label_area_size(24).y_label_area_size(48);
+    chart
 }
 
 /// A number on an axis: to two decimals, without zeros at the end.

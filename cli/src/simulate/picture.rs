@@ -109,13 +109,7 @@ impl Axes {
 
     fn plot<'a, 'b>(&self, y: Range<f64>, caption: &str, area: &'a Area<'b>) -> Drawn<Plot<'a, 'b>> {
         let (_, unit) = self.unit;
-        let mut plot = ChartBuilder::on(area)
-            .caption(caption, ("sans-serif", 13))
-            .margin_left(8)
-            .margin_right(24)
-            .x_label_area_size(24)
-            .y_label_area_size(48)
-            .build_cartesian_2d(0.0..self.span, y)?;
+        let mut plot = svg::chart(area, caption).build_cartesian_2d(0.0..self.span, y)?;
         plot.configure_mesh()
             .light_line_style(TRANSPARENT)
             .x_labels(5)

@@ -64,12 +64,7 @@ impl Page<'_> {
         let rates = self.rates();
         let highest = choices.iter().flat_map(|choice| lines.iter().map(|(_, _, height)| height(choice)));
         let highest = highest.fold(0.0, f64::max);
-        let mut plot = ChartBuilder::on(area)
-            .caption(caption, ("sans-serif", 13))
-            .margin_left(8)
-            .margin_right(24)
-            .x_label_area_size(24)
-            .y_label_area_size(48)
+        let mut plot = svg::chart(area, caption)
             .build_cartesian_2d(rates.log_scale(), 0.0..if highest > 0.0 { 1.05 * highest } else { 1.0 })?;
         plot.configure_mesh()
             .light_line_style(TRANSPARENT)
