@@ -9,7 +9,7 @@ use tokio::task::JoinSet;
 use tollgate::migrate::{Callers, grants};
 use tollgate::{
     DAY, Decision, Effect, HOUR, Key, Limit, Limiter, MINUTE, NewOverride, Override, OverrideError, Overrides, Reason,
-    SECOND, SlowDown, SlowDownFault, Source, Tokens,
+    Receipt, SECOND, SlowDown, SlowDownFault, Source, Tokens, first_of, split,
 };
 
 use super::{TEN, on_call, until};
@@ -164,6 +164,42 @@ async fn a_slow_down_meets_the_other_overrides() {
     let limiter = Limiter::new().parts(parts()).overrides(&overrides).at(at);
     let denied = limiter.consume(&mut tx, THEIRS.key("k")).await.unwrap().denied().unwrap();
     assert_eq!((denied.reason, &*denied.standings[0].override_label), (Reason::Override, "ban"));
+}
+
+/// Every call goes by the present rate: one for later, alternatives, parts of a cost, a repeat, and a settlement.
+#[tokio::test]
+async fn a_slow_down_meets_the_other_calls() {
+    let world = World::new().await;
+    let mut conn = world.connect_as(OWNER).await;
+    slowed(&world, "", 500_000, second(0.0), second(0.0) + 10_000 * DAY).await;
+    let overrides = Overrides::read(&mut conn).await.unwrap();
+    let limiter = |seconds| Limiter::new().parts(parts()).overrides(&overrides).at(second(seconds));
+    let theirs = THEIRS.max_reserved(1_000);
+    let other = Limit::token_bucket("other", 1_000, SECOND).capacity(200);
+    let mut tx = conn.begin().await.unwrap();
+    limiter(0.0).debit(&mut tx, theirs.key("k").cost(200)).await.unwrap();
+    let booked = limiter(0.0).reserve(&mut tx, theirs.key("k").cost(100)).await.unwrap().granted().unwrap();
+    assert_eq!(booked.ready_at, second(0.2), "at 500 a second");
+    let receipt = Receipt::from(booked);
+
+    // 300 tokens are used, of which 50 come back in a tenth of a second.
+    let either = first_of([[theirs.key("k").cost(10)], [other.key("k").cost(10)]]);
+    let chosen = limiter(0.1).consume(&mut tx, either).await.unwrap().granted().unwrap();
+    assert_eq!((chosen.alternative, chosen.standings[0].overridden), (1, false));
+    limiter(0.1).cancel(&mut tx, receipt).await.unwrap();
+    let left = limiter(0.3).balance(&mut tx, theirs.key("k")).await.unwrap().remaining;
+    assert_eq!(left, Tokens::new(150), "two hundred less what comes back in three tenths");
+    let parts_of = limiter(0.3).consume(&mut tx, split(160, [theirs.key("k"), other.key("k")])).await.unwrap();
+    let costs: Vec<_> = parts_of.granted().unwrap().receipt.charges.iter().map(|charge| charge.cost).collect();
+    assert_eq!(costs, [Tokens::new(150), Tokens::new(10)]);
+
+    let once = || theirs.key("once").cost(50).once("call");
+    let first = limiter(0.0).consume(&mut tx, once()).await.unwrap().granted().unwrap();
+    let again = limiter(0.02).consume(&mut tx, once()).await.unwrap().granted().unwrap();
+    assert_eq!((first.source, again.source), (Source::Database, Source::Repeated));
+    limiter(0.02).settle(&mut tx, Receipt::from(first), 20).await.unwrap();
+    let left = limiter(0.02).balance(&mut tx, theirs.key("once")).await.unwrap();
+    assert_eq!((left.used, left.full_at), (Tokens::new(10), Some(second(0.04))));
 }
 
 /// A window of ten is one of five, whatever its kind; what has no rate keeps its numbers.
