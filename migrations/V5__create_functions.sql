@@ -97,7 +97,7 @@ comment on table tollgate.overrides is
 comment on column tollgate.overrides.key is 'whom it applies to; empty for every key, the global row too';
 comment on column tollgate.overrides.label is 'tells several of one key apart; each is set and removed by itself';
 comment on column tollgate.overrides.rate is
-    'of numbers, the rate; of slowed, the share of it at starts_at in millionths, which grows to the whole until ends_at';
+    'of numbers, the rate; of slowed, its share at starts_at in millionths, which grows to the whole until ends_at';
 
 create type tollgate.decision as (granted bool, amount numeric, remaining numeric, ready_at timestamptz,
                                   retry_at timestamptz, retry_after interval, retry_after_seconds float8,
@@ -342,7 +342,8 @@ returns table (kind text, shards int2, storage text, flow "char", rate int8, per
                phase int8, is_overridden bool, effect text, ends_at timestamptz) language sql stable as $$
     select d.kind, d.shards, d.storage, d.flow,
            case when s.share is null then coalesce(n.rate, d.rate)
-                else greatest(div(coalesce(n.rate, d.rate)::numeric * s.share::numeric, 1000000::numeric)::int8, d.shards) end,
+                else greatest(div(coalesce(n.rate, d.rate)::numeric * s.share::numeric, 1000000::numeric)::int8,
+                              d.shards) end,
            coalesce(n.period, d.period),
            case d.flow when 'w' then 9223372036854775807 else coalesce(n.capacity, d.capacity) end,
            coalesce(n.max_reserved, d.max_reserved),

@@ -173,7 +173,7 @@ pub(crate) fn swept(ephemeral: u64, durable: u64) {
 /// | `tollgate_decisions_total` | counter: answers | `by`, `limit`, `outcome`, `source`, `reason` |
 /// | `tollgate_would_deny_total` | counter: refusals by [shadows](crate::Request::shadow) | `by`, `limit` |
 /// | `tollgate_overridden_total` | counter: calls of a limit under an [override](crate::Overrides) | `limit`, `label` |
-/// | `tollgate_rate_share` | gauge: the least share of its rate that [slow-downs](crate::Overrides::slow_down) leave a key | `limit` |
+/// | `tollgate_rate_share` | gauge: the least share of a key's rate after [slow-downs](crate::SlowDown) | `limit` |
 /// | `tollgate_errors_total` | counter: calls that the database did not answer | `by`, `limit` |
 /// | `tollgate_wait_seconds` | histogram: from a gate's call to the answer of the database | |
 /// | `tollgate_queue_calls` | histogram: calls that stay in a gate's queue as a batch is taken | |

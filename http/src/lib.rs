@@ -74,7 +74,7 @@
 //!
 //! # Features
 //!
-//! - *none*: header fields, problem documents, and clients behind proxies. The dependencies include no server and no
+//! - *none*: header fields, problem documents, clients behind proxies, and what `Retry-After` asks for. The dependencies include no server and no
 //!   driver.
 //! - **`tower`** (default): the [`tower`] module.
 //! - **`axum`**: the same, `IntoResponse` for [`NotServed`], and the peer's address from axum.

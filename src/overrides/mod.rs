@@ -1,5 +1,5 @@
-//! Overrides of limits: other numbers, slower, deny or unlimited, for a key or for every key. `row.rs` says which one counts,
-//! and `Call::under` in `plan` applies it.
+//! Overrides of limits: other numbers, slower, deny or unlimited, for a key or for every key. `row.rs` says which one
+//! counts, and `Call::under` in `plan` applies it.
 
 #![expect(clippy::disallowed_methods, reason = "the monotonic clock says how long ago the database's clock was read")]
 
@@ -58,11 +58,11 @@ use table::{Snapshot, Stamp};
 /// # Staleness
 ///
 /// A task reads the table each second, over a connection of the pool. So a change to an override counts within a second
-/// of its commit, plus the time of a reading. The task asks for a small stamp first, and reads all rows only if
-/// something has changed. While the database is away, the table is locked, or the pool is in full use, the last good
-/// reading stays, and each override in it counts until its own end. [`age`](Self::age) returns the age of the reading,
-/// and an event at `warn` says that a reading failed. The service's pool may be in full use just when somebody has to be
-/// denied: then give the task a pool of its own, of one connection.
+/// of its commit, plus the time of a reading. The task asks for a small stamp first, and reads all rows if something
+/// has changed, or if it has read none for a minute. While the database is away, the table is locked, or the pool is in
+/// full use, the last good reading stays, and each override in it counts until its own end. [`age`](Self::age) returns
+/// the age of the reading, and an event at `warn` says that a reading failed. The service's pool may be in full use
+/// just when somebody has to be denied: then give the task a pool of its own, of one connection.
 ///
 /// The SQL functions read the table in each call.
 ///

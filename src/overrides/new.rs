@@ -5,7 +5,7 @@ use sqlx::{PgConnection, Row};
 
 use super::fault::{OverrideError, failed, rejected};
 use super::row::Override;
-use super::table;
+use super::table::{self, micros};
 use crate::algebra::Timestamp;
 use crate::key::{Key, KeyError, ToKey};
 use crate::limit::Limit;
@@ -159,7 +159,6 @@ impl NewOverride {
         if is_backwards || lasting.is_some_and(|span| span.is_zero() || ends_at.is_some()) {
             return Err(OverrideError::Span { limit: named() });
         }
-        let micros = |span: Duration| i64::try_from(span.as_micros()).unwrap_or(i64::MAX);
         let kind = numbers.as_ref().and_then(|limit| serde_json::to_value(limit.kind).ok());
         let set = sqlx::query(concat!(include_str!("set.sql"), include_str!("row.sql")))
             .persistent(false)

@@ -7,11 +7,12 @@ use sqlx::PgPool;
 use sqlx::postgres::{PgArguments, Postgres};
 use sqlx::query::Query;
 
+use super::Overrides;
 use super::fault::{OverrideError, failed, rejected};
 use super::poll::PATIENCE;
-use super::row::{Effect, Override};
+use super::row::Override;
 use super::slow_down::SlowDown;
-use super::{Overrides, table};
+use super::table::{self, micros};
 use crate::DAY;
 use crate::algebra::Timestamp;
 use crate::key::Key;
@@ -20,7 +21,7 @@ use crate::request::Request;
 
 /// # Following the other side
 ///
-/// The rate of calls to another service follows that service: whoever hears that it is in trouble reports it, and all
+/// The rate of calls to another service follows that service. A process that hears of its trouble reports it, and all
 /// processes slow down. Each report is an override that ends by itself, in a short transaction of its own over a
 /// connection of the pool. This process goes by it at once, and the others within about a second.
 ///
@@ -35,8 +36,8 @@ impl Overrides {
     /// asks the database nothing if this process knows of the cut. Returns the slow-down that counts, with its
     /// [share](Override::share).
     ///
-    /// In every span, at most the capacity is granted and what the largest share in the span brings back. So after a cut
-    /// a key may still spend its capacity at once: keep the capacity small against the rate.
+    /// In every span a key gets at most its capacity and what the largest share in the span brings back. So it may
+    /// still spend its capacity at once after a cut: keep the capacity small against the rate.
     ///
     /// # Errors
     ///
@@ -61,16 +62,11 @@ impl Overrides {
     pub async fn slow_down(&self, request: Request, how: &SlowDown) -> Result<Override, OverrideError> {
         let (limit, key) = asked(&request)?;
         how.check(limit)?;
-        let now = DateTime::<Utc>::from(self.now());
-        let known = self.reported(limit, key, |said| {
-            let cut = matches!(said.effect, Effect::Slowed { .. }).then_some(said.starts_at)?;
-            (said.label == "slowdown" && (now - cut).to_std().is_ok_and(|age| age < how.cool_down))
-                .then(|| said.clone())
-        });
-        if let Some(known) = known {
+        let cools_down =
+            |said: &Override, now: DateTime<Utc>| (now - said.starts_at).to_std().is_ok_and(|age| age < how.cool_down);
+        if let Some(known) = self.reported(limit, key, "slowdown", cools_down) {
             return Ok(known);
         }
-        let micros = |span: Duration| i64::try_from(span.as_micros()).unwrap_or(i64::MAX);
         let sql = sqlx::query(concat!(include_str!("slow_down.sql"), include_str!("row.sql")))
             .bind(limit.name())
             .bind(key.as_str())
@@ -90,7 +86,7 @@ impl Overrides {
     ///
     /// [`OverrideError::Key`], [`OverrideError::NotWatched`], and the database's errors.
     pub async fn pause_until(&self, request: Request, at: DateTime<Utc>) -> Result<Option<Override>, OverrideError> {
-        self.pause(request, at, Some(at), None).await
+        self.pause(request, at, None).await
     }
 
     /// Reports for how long the other side asks callers to wait, as `Retry-After` does; otherwise as
@@ -101,36 +97,43 @@ impl Overrides {
     /// Those of [`pause_until`](Self::pause_until).
     pub async fn pause_for(&self, request: Request, span: Duration) -> Result<Option<Override>, OverrideError> {
         let until = self.now().plus(span.min(DAY)).into();
-        self.pause(request, until, None, Some(span.min(DAY))).await
+        self.pause(request, until, Some(span.min(DAY))).await
     }
 
+    /// Pauses it until an instant; by the database's clock for so long, if `lasting` says so.
     async fn pause(
         &self,
         request: Request,
-        known_until: DateTime<Utc>,
-        until: Option<DateTime<Utc>>,
+        until: DateTime<Utc>,
         lasting: Option<Duration>,
     ) -> Result<Option<Override>, OverrideError> {
         let (limit, key) = asked(&request)?;
-        let known = self.reported(limit, key, |said| {
-            (said.label == "pause" && said.ends_at.is_none_or(|end| end >= known_until)).then(|| said.clone())
-        });
-        if known.is_some() {
-            return Ok(known);
+        let is_as_long = |said: &Override, _| said.ends_at.is_none_or(|end| end >= until);
+        if let Some(known) = self.reported(limit, key, "pause", is_as_long) {
+            return Ok(Some(known));
         }
         let sql = sqlx::query(concat!(include_str!("pause.sql"), include_str!("row.sql")))
             .bind(limit.name())
             .bind(key.as_str())
-            .bind(until.map(Timestamp::from))
-            .bind(lasting.map(|span| i64::try_from(span.as_micros()).unwrap_or(i64::MAX)));
+            .bind(lasting.is_none().then(|| Timestamp::from(until)))
+            .bind(lasting.map(micros));
         self.report(limit, sql).await
     }
 
-    /// A live report on exactly this key that this process knows of.
-    fn reported<T>(&self, limit: &Limit, key: &Key, of: impl Fn(&Override) -> Option<T>) -> Option<T> {
-        let now = DateTime::<Utc>::from(self.now());
-        let is_it = |said: &&Override| said.key.as_ref().unwrap_or(&Key::GLOBAL) == key && said.is_live(now);
-        self.inner.known(|known| known.map.about(limit.name(), key).filter(is_it).find_map(of))
+    /// The live report of a label on exactly this key, if this process knows of one that is enough now.
+    fn reported(
+        &self,
+        limit: &Limit,
+        key: &Key,
+        label: &str,
+        is_enough: impl Fn(&Override, DateTime<Utc>) -> bool,
+    ) -> Option<Override> {
+        self.inner.known(|known| {
+            let now = known.now().into();
+            let is_of_key = |said: &Override| said.key.as_ref().unwrap_or(&Key::GLOBAL) == key && said.label == label;
+            let mut about = known.map.about(limit.name(), key);
+            about.find(|said| is_of_key(said) && said.is_live(now) && is_enough(said, now)).cloned()
+        })
     }
 
     /// Reports, and goes by the answer at once.

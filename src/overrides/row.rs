@@ -56,7 +56,8 @@ pub enum Effect {
         max_reserved: Tokens,
     },
     /// A smaller rate, whose capacity stays; of a sliding window a smaller `n`. It grows back evenly, in steps of a
-    /// second, until it is whole when the override ends. It applies to every limit but a wallet and a concurrency limit.
+    /// second, until it is whole when the override ends. It applies to limits of all kinds but wallets and concurrency
+    /// limits.
     Slowed {
         /// The share of the rate at the start, in millionths.
         share: u32,

@@ -15,7 +15,7 @@ use crate::{DAY, MINUTE, SECOND};
 /// ```
 /// use tollgate::{MINUTE, SlowDown};
 ///
-/// /// Half of the rate after each report, never less than a tenth; whole again five minutes after the last.
+/// /// Half of the rate after each report, and never less than a tenth. A lost half grows back in five minutes.
 /// const THEIRS: SlowDown = SlowDown::new().percent(50).least_percent(10).recovers(MINUTE.saturating_mul(10));
 /// # let _ = THEIRS;
 /// ```

@@ -57,6 +57,11 @@ pub(super) async fn read(
     Ok(Snapshot { now, stamp, map: Some(Map::of(all)) })
 }
 
+/// A span as the statements of overrides take it; one that does not fit is longer than any that they allow.
+pub(super) fn micros(span: Duration) -> i64 {
+    i64::try_from(span.as_micros()).unwrap_or(i64::MAX)
+}
+
 fn stamped(row: &PgRow) -> Result<(Timestamp, Stamp), sqlx::Error> {
     let stamp = Stamp { rows: row.try_get("rows")?, versions: row.try_get("versions")? };
     Ok((Timestamp::from_micros(row.try_get("now")?), stamp))

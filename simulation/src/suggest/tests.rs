@@ -157,7 +157,7 @@ proptest! {
         }
     }
 
-    /// What makes a bisection right: for calls of one cost more tokens never refuse more, where a refill is exact.
+    /// For calls of one cost, more tokens never refuse more, where a refill is exact. So a bisection finds the least.
     #[test]
     fn calls_of_one_cost_are_refused_less_by_more_tokens(calls in traffic(1), rate in 1..5_u64, capacity in 1..12_u64) {
         let calls = sorted(calls);
@@ -175,7 +175,7 @@ proptest! {
         }
     }
 
-    /// Whatever calls cost and however a refill is rounded, more tokens never refuse another key.
+    /// More tokens never refuse another key, for calls of any costs and for refills that are rounded.
     #[test]
     fn keys_are_refused_less_by_more_tokens(calls in traffic(9), rate in 1..20_u64, capacity in 1..20_u64) {
         let calls = sorted(calls);

@@ -232,7 +232,7 @@ impl Walk {
             self.say(conn, whom, None).await;
         }
         for (whom, said) in &charged.said {
-            // What is slowed down keeps the share that it had.
+            // A slow-down keeps the share that it had.
             let from = if said.share.is_some() { self.now } else { second(-1e9) };
             let said = Said { from, until: second(1e9), ..said.clone() };
             self.say(conn, whom.clone(), Some(said)).await;

@@ -44,7 +44,7 @@ pub(super) async fn spend(gate: Gate, mut dice: Rng) {
     }
 }
 
-/// What a caller has spent of a key at one instant of its row: of one slice, or by one statement.
+/// The tokens of a key that a caller has spent at one instant of its row: of one slice, or by one statement.
 struct Purse {
     kind: &'static str,
     key: String,
@@ -64,13 +64,8 @@ impl Purse {
     async fn spend_once(&mut self, gate: &Gate, limit: &Limit, dice: &mut Rng) -> bool {
         // A call that memory cannot pay whole gives back the tokens in memory, just before it is charged.
         let cost = match self.kind {
-            "hot-durable" | "hot-ephemeral" => {
-                if dice.u16(..10_000) == 0 {
-                    800
-                } else {
-                    1
-                }
-            }
+            "hot-durable" | "hot-ephemeral" if dice.u16(..10_000) == 0 => 800,
+            "hot-durable" | "hot-ephemeral" => 1,
             _ if dice.u8(..10) == 0 => 40,
             _ => 2,
         };

@@ -20,7 +20,8 @@ functions as (
                     where a.grantee = 0 or pg_has_role(coalesce($1, current_user), a.grantee, 'usage')) as is_granted
       from pg_namespace n
       join pg_proc p on p.pronamespace = n.oid
-      join (values ('--grant', $2), ('--grant-operator', $3), ('--grant-reporter', $4)) s (option, names) on p.proname = any (s.names)
+      join (values ('--grant', $2), ('--grant-operator', $3), ('--grant-reporter', $4)) s (option, names)
+        on p.proname = any (s.names)
      where n.nspname = 'tollgate'
 ),
 caller as (
