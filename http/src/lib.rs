@@ -74,8 +74,8 @@
 //!
 //! # Features
 //!
-//! - *none*: header fields, problem documents, clients behind proxies, and what `Retry-After` asks for. The dependencies include no server and no
-//!   driver.
+//! - *none*: header fields, problem documents, clients behind proxies, and [`Trouble`] with its `Retry-After`. The
+//!   dependencies include no server and no driver.
 //! - **`tower`** (default): the [`tower`] module.
 //! - **`axum`**: the same, `IntoResponse` for [`NotServed`], and the peer's address from axum.
 

@@ -16,7 +16,7 @@ use crate::problem::{ABOUT_BLANK, Problem, TEMPORARY_REDUCED_CAPACITY};
 /// | [`Error::Locked`], [`Error::Overloaded`], [`Error::PoolExhausted`] | 503 | 1 |
 /// | another error of the database or its rows | 503 | 5 |
 /// | [`Error::CostExceedsCapacity`], [`Error::Key`]: the request can never be granted | 400 | – |
-/// | [`Error::Lapsed`], [`Error::ReceiptUsed`]: a receipt is not good any more | 409 | – |
+/// | [`Error::Lapsed`], [`Error::ReceiptUsed`], [`Error::TooLateToCancel`]: a receipt is not good any more | 409 | – |
 /// | [`Error::OnceMismatch`]: the id of the request was used for another one | 422 | – |
 /// | an error of the service itself, such as an invalid cost | 500 | – |
 /// | [`NoKey`] | 500 | – |
