@@ -60,9 +60,9 @@ impl Standing {
     /// The grants of a row come one after another. So each time a grant makes the balance fall below the share, exactly
     /// one caller sees it, in whatever process, if all have one definition. That caller can put an alert into its
     /// outbox in the transaction of the grant. A balance that hovers about the share falls below it often: name the
-    /// window in the outbox's key, or the day. A debit and a cost above its estimate have the same question
-    /// ([`Balance::crossed`](crate::Balance::crossed), [`Settlement::crossed`](crate::Settlement::crossed)). After a
-    /// refusal, a check and a repeat under an [id](crate::Request::once) the answer is always false.
+    /// window in the outbox's key, or the day. After a debit ask [`Balance::crossed`](crate::Balance::crossed), and
+    /// after a settlement [`Settlement::crossed`](crate::Settlement::crossed). After a refusal, a check and a repeat
+    /// under an [id](crate::Request::once) the answer is always false.
     ///
     /// # Errors
     ///

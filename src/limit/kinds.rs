@@ -56,7 +56,7 @@ impl Limit {
     ///
     /// The row remembers each grant until it leaves the window, and then its tokens come back. This is exact to the
     /// microsecond for up to 64 grants in a period. With more grants, instants are rounded up to a 63rd of the period,
-    /// so a token counts for up to 1.6 % longer, and never for less; [`resolution`](Self::resolution) makes this step
+    /// so a token counts for up to 1.6 % longer, never shorter; [`resolution`](Self::resolution) makes this step
     /// coarser. A row takes 16 bytes for each remembered instant.
     ///
     /// A sliding window takes no reservations and no shards. A changed `n` or a shorter period counts at once; a longer

@@ -37,8 +37,8 @@ impl Gate {
     /// One gate serves its callers in the order in which they came, and a release by the same gate wakes the first. The
     /// gate finds releases by other processes by asking: after 10 ms, and then less and less often, down to once a
     /// second, until the holders change again. It leaves every eighth of its own releases to other processes, for a
-    /// fifth of the time since the release before, and at most a second. Meanwhile only those of its callers ask that
-    /// also wait for an alternative. Anything else that raises a limit reaches the callers as in [`wait`](Self::wait).
+    /// fifth of the time since the release before, and at most a second. Meanwhile only callers that also wait for an
+    /// alternative ask. Anything else that raises a limit reaches the callers as in [`wait`](Self::wait).
     ///
     /// # Errors
     ///
