@@ -100,15 +100,16 @@ impl Limit {
     /// The same limit while a share of its rate is left, in millionths. `None` if it has no rate that tokens come back
     /// at.
     pub(crate) fn slowed(&self, share: u32) -> Option<Self> {
+        if matches!(self.kind, LimitKind::Wallet | LimitKind::Concurrency) {
+            return None;
+        }
         let mut slow = self.clone();
         let rate = i128::from(self.rate.micros()) * i128::from(share) / 1_000_000;
         // Each shard brings back something.
         let rate = i64::try_from(rate).unwrap_or(i64::MAX).clamp(self.shards.into(), self.rate.micros());
         slow.0.rate = Tokens::from_micros(rate);
-        match self.kind {
-            LimitKind::Wallet | LimitKind::Concurrency => return None,
-            LimitKind::SlidingWindow => slow.0.capacity = Some(slow.0.rate),
-            LimitKind::TokenBucket | LimitKind::SteppedBucket | LimitKind::FixedWindow => {}
+        if self.kind == LimitKind::SlidingWindow {
+            slow.0.capacity = Some(slow.0.rate);
         }
         Some(slow)
     }

@@ -8,6 +8,7 @@ use tollgate::{
     Reason, SECOND, Source, Tokens,
 };
 
+mod cuts;
 mod labels;
 mod slow_down;
 mod unreadable;

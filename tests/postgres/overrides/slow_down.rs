@@ -39,7 +39,7 @@ fn share(said: &Override) -> u32 {
 }
 
 /// Writes a slow-down as it would be after reports at an instant.
-async fn slowed(world: &World, key: &str, share: i64, from: DateTime<Utc>, until: DateTime<Utc>) {
+pub(super) async fn slowed(world: &World, key: &str, share: i64, from: DateTime<Utc>, until: DateTime<Utc>) {
     let sql =
         "insert into tollgate.overrides (name, key, label, effect, rate, starts_at, ends_at, reason, set_by, set_at)
                values ('theirs', $1, 'slowdown', 'slowed', $2, $3, $4, 'x', 'x', $3)";
