@@ -113,6 +113,7 @@ pub mod plan;
 mod reason;
 mod receipt;
 mod request;
+mod slow_down;
 mod span;
 mod standing;
 #[cfg(feature = "postgres")]
@@ -142,11 +143,12 @@ pub use limits::{FileFault, FileFaultKind, FileFaults, Limits, LimitsError, Unkn
 #[cfg(feature = "metrics")]
 pub use meter::describe_metrics;
 #[cfg(feature = "postgres")]
-pub use overrides::{Effect, NewOverride, Override, OverrideError, OverrideSet, Overrides, SlowDown, SlowDownFault};
+pub use overrides::{Effect, NewOverride, Override, OverrideError, OverrideSet, Overrides, SlowDownFault};
 pub use plan::settlement::Settlement;
 pub use reason::Reason;
 pub use receipt::{Charge, Receipt};
 pub use request::{Request, first_of, split};
+pub use slow_down::SlowDown;
 pub use span::{Span, SpanError};
 pub use standing::{CrossedError, Each, Standing, Standings};
 #[cfg(feature = "postgres")]

@@ -1,8 +1,13 @@
+use std::time::Duration;
+
 use sqlx::error::DatabaseError;
 
 use crate::driver_error::DriverError;
 use crate::key::KeyError;
+use crate::limit::{Limit, LimitKind, micros};
+use crate::slow_down::SlowDown;
 use crate::store::is_row_security;
+use crate::{DAY, SECOND};
 
 /// Why an override was not set or removed, or why overrides could not be read.
 #[derive(Clone, Debug, thiserror::Error)]
@@ -101,6 +106,21 @@ pub enum SlowDownFault {
     /// A wallet and a concurrency limit have no rate.
     #[error("a wallet and a concurrency limit have no rate (pause it, or set an override with other numbers)")]
     Kind,
+}
+
+impl SlowDownFault {
+    /// The first fault: a number that is out of its range, or a limit without a rate.
+    pub(super) fn of(how: &SlowDown, limit: &Limit) -> Option<Self> {
+        let is_whole = |span: Duration| micros(span).is_some() && span <= DAY;
+        let faults = [
+            (!(1..=99).contains(&how.percent), Self::Percent),
+            (!(1..=99).contains(&how.least_percent), Self::LeastPercent),
+            (how.recovers < SECOND || !is_whole(how.recovers), Self::Recovers),
+            (!is_whole(how.cool_down), Self::CoolDown),
+            (matches!(limit.kind, LimitKind::Wallet | LimitKind::Concurrency), Self::Kind),
+        ];
+        faults.into_iter().find_map(|(is_wrong, fault)| is_wrong.then_some(fault))
+    }
 }
 
 /// The error of a statement that was rejected: an error of the functions' own class says what is wrong.

@@ -9,7 +9,6 @@ mod new;
 mod poll;
 mod report;
 mod row;
-mod slow_down;
 mod table;
 
 use std::fmt;
@@ -32,7 +31,6 @@ pub use fault::{OverrideError, SlowDownFault};
 use map::Map;
 pub use new::{NewOverride, OverrideSet};
 pub use row::{Effect, Override};
-pub use slow_down::SlowDown;
 use table::{Snapshot, Stamp};
 
 /// The overrides of the table `tollgate.overrides`, as this process knows them. Give them to a

@@ -5,9 +5,9 @@ use std::time::{Duration, Instant};
 use sqlx::PgPool;
 
 use super::Inner;
-use super::row::WHOLE;
 use super::table::{self, Snapshot, Stamp};
 use crate::error::chain;
+use crate::plan::Cut;
 use crate::{SECOND, meter};
 
 /// Reads the table each second, until the last clone of its overrides is dropped. It polls, because NOTIFY takes a lock
@@ -43,7 +43,7 @@ pub(super) async fn again_and_again(inner: Weak<Inner>, pool: PgPool) {
 /// Shows the shares of slow-downs, and that they are over.
 fn show(shares: BTreeMap<String, u32>, before: &mut BTreeMap<String, u32>) {
     for limit in before.keys().filter(|limit| !shares.contains_key(*limit)) {
-        meter::rate_share(limit, WHOLE);
+        meter::rate_share(limit, Cut::WHOLE);
     }
     for (limit, share) in &shares {
         meter::rate_share(limit, *share);

@@ -8,16 +8,16 @@ use sqlx::postgres::{PgArguments, Postgres};
 use sqlx::query::Query;
 
 use super::Overrides;
-use super::fault::{OverrideError, failed, rejected};
+use super::fault::{OverrideError, SlowDownFault, failed, rejected};
 use super::poll::PATIENCE;
 use super::row::Override;
-use super::slow_down::SlowDown;
 use super::table::{self, micros};
 use crate::DAY;
 use crate::algebra::Timestamp;
 use crate::key::Key;
 use crate::limit::Limit;
 use crate::request::Request;
+use crate::slow_down::SlowDown;
 
 /// # Following the other side
 ///
@@ -61,9 +61,11 @@ impl Overrides {
     /// ```
     pub async fn slow_down(&self, request: Request, how: &SlowDown) -> Result<Override, OverrideError> {
         let (limit, key) = asked(&request)?;
-        how.check(limit)?;
+        if let Some(fault) = SlowDownFault::of(how, limit) {
+            return Err(OverrideError::SlowDown { limit: limit.name().to_owned(), fault });
+        }
         let cools_down =
-            |said: &Override, now: DateTime<Utc>| (now - said.starts_at).to_std().is_ok_and(|age| age < how.cool_down);
+            |said: &Override, now: DateTime<Utc>| said.cut().is_some_and(|cut| cut.is_cooling_down(how, now.into()));
         if let Some(known) = self.reported(limit, key, "slowdown", cools_down) {
             return Ok(known);
         }

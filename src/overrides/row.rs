@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 use crate::algebra::Timestamp;
 use crate::key::Key;
 use crate::limit::{Limit, LimitKind, Storage, written};
-use crate::plan::{Exception, Ruling};
+use crate::plan::{Cut, Exception, Ruling};
 use crate::tokens::Tokens;
 
 /// An override of a limit, for a key or for every key: a row of `tollgate.overrides`. It is set by
@@ -88,15 +88,13 @@ impl Override {
     /// The share of the rate that a [slow-down](Effect::Slowed) leaves at an instant, in millionths.
     #[must_use]
     pub fn share(&self, now: DateTime<Utc>) -> Option<u32> {
+        self.cut()?.share_at(now.into())
+    }
+
+    /// The cut of the rate that a slow-down is.
+    pub(super) fn cut(&self) -> Option<Cut> {
         let (Effect::Slowed { share }, Some(ends_at)) = (self.effect, self.ends_at) else { return None };
-        if !self.is_live(now) {
-            return None;
-        }
-        // Whole seconds: all processes agree on the share, and a batch has one.
-        let grown = i128::from((now - self.starts_at).num_seconds()) * 1_000_000;
-        let span = i128::from((ends_at - self.starts_at).num_microseconds()?.max(1));
-        let grown = i128::from(WHOLE.saturating_sub(share)) * grown / span;
-        Some(share + u32::try_from(grown).ok()?)
+        Some(Cut { share, starts_at: self.starts_at.into(), ends_at: ends_at.into() })
     }
 
     /// Whether it counts at an instant.
@@ -143,6 +141,3 @@ pub(super) fn exception<'a, L: Iterator<Item = &'a Override>>(
     let label = by_ruling.or(by_share).or(by_numbers)?.clone();
     Some(Exception { numbers: slowed.or(numbers), share, ruling, label })
 }
-
-/// The share of a rate that is not slowed down.
-pub(super) const WHOLE: u32 = 1_000_000;

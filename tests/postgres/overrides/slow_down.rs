@@ -20,18 +20,18 @@ use crate::traced::on_one_thread;
 use crate::world::{OWNER, SERVICE, World, parts, patient, second};
 
 /// It grows back so slowly that a test sees no growth.
-const SLOWLY: SlowDown = SlowDown::new().recovers(DAY);
-const THEIRS: Limit = Limit::token_bucket("theirs", 1_000, SECOND).capacity(200);
+pub(super) const SLOWLY: SlowDown = SlowDown::new().recovers(DAY);
+pub(super) const THEIRS: Limit = Limit::token_bucket("theirs", 1_000, SECOND).capacity(200);
 
 /// A world in which the service may report, and the overrides that it watches.
-async fn reporters() -> (World, Overrides) {
+pub(super) async fn reporters() -> (World, Overrides) {
     let world = World::new().await;
     world.sql(&grants(SERVICE, Callers::Reporters)).await;
     let overrides = Overrides::watch(world.pool.clone()).await.unwrap();
     (world, overrides)
 }
 
-fn share(said: &Override) -> u32 {
+pub(super) fn share(said: &Override) -> u32 {
     match said.effect {
         Effect::Slowed { share } => share,
         effect => panic!("{effect:?}"),

@@ -4,15 +4,14 @@ use std::time::Duration;
 
 use proptest::collection::vec;
 use proptest::prelude::*;
-use tollgate::plan::{Answer, Call};
-use tollgate::{Limit, SECOND, Tokens};
+use tollgate::plan::{Answer, Call, Cut};
+use tollgate::{Limit, SECOND, SlowDown, Tokens};
 
 use crate::world::{World, at};
 
 const CAPACITY: i64 = 50_000_000;
-const SECOND_MICROS: i64 = 1_000_000;
-/// The time in which the rate grows from nothing to the whole.
-const RECOVERS: i64 = 60;
+/// Each report counts.
+const THEIRS: SlowDown = SlowDown::new().cool_down(Duration::ZERO);
 
 /// An event after a gap of some milliseconds.
 #[derive(Clone, Debug)]
@@ -24,19 +23,6 @@ struct Event {
     asks: Option<i64>,
 }
 
-/// The share of the rate at the last cut, in millionths, and its instant.
-#[derive(Clone, Copy, Debug)]
-struct Cut {
-    share: i64,
-    at: i64,
-}
-
-impl Cut {
-    fn share(self, now: i64) -> i64 {
-        (self.share + (now - self.at) / SECOND_MICROS * SECOND_MICROS / RECOVERS).min(1_000_000)
-    }
-}
-
 fn limits() -> [Limit; 3] {
     let capacity = |limit: Limit| limit.capacity(CAPACITY.unsigned_abs() / 1_000_000);
     [
@@ -44,11 +30,6 @@ fn limits() -> [Limit; 3] {
         capacity(Limit::stepped_bucket("theirs", 20, SECOND / 10)),
         capacity(Limit::fixed_window("theirs", 20, SECOND / 10).start(Duration::ZERO)),
     ]
-}
-
-fn slowed(limit: &Limit, share: i64) -> Limit {
-    let rate = limit.spec().rate.micros() * share / 1_000_000;
-    limit.spec().with(|spec| spec.rate = Tokens::from_micros(rate)).try_into().unwrap()
 }
 
 fn events() -> impl Strategy<Value = Vec<Event>> {
@@ -60,20 +41,22 @@ fn events() -> impl Strategy<Value = Vec<Event>> {
 
 /// The grants of a story: at each instant the tokens and the share.
 fn play(limit: &Limit, events: &[Event]) -> Vec<(i64, i64, i64)> {
-    let (mut world, mut now, mut cut) = (World::default(), 0, Cut { share: 1_000_000, at: 0 });
+    let (mut world, mut now, mut cut) = (World::default(), 0, None);
     let mut grants = Vec::new();
     for event in events {
         now += event.gap * 1_000;
         if event.is_cut {
-            cut = Cut { share: (cut.share(now) * 7 / 10).max(50_000), at: now };
+            cut = Some(Cut::reported(cut, &THEIRS, at(now)));
         }
-        let limit = slowed(limit, cut.share(now));
+        let exception = cut.and_then(|cut| cut.exception(limit, at(now))).unwrap_or_default();
+        let share = i64::from(exception.share.unwrap_or(Cut::WHOLE));
+        let limit = exception.numbers.unwrap_or_else(|| limit.clone());
         let left = world.look(limit.global(), at(now)).remaining.micros();
         let cost = event.asks.unwrap_or(left).min(left);
         if cost > 0 {
             let answer = world.call(Call::consume([limit.global().cost(Tokens::from_micros(cost))]), at(now));
             assert!(matches!(answer, Ok(Answer::Granted { .. })), "{cost} of {left}: {answer:?}");
-            grants.push((now, cost, cut.share(now)));
+            grants.push((now, cost, share));
         }
     }
     grants

@@ -1,11 +1,9 @@
 use std::time::Duration;
 
-use super::fault::{OverrideError, SlowDownFault};
-use crate::limit::{Limit, LimitKind, micros};
-use crate::{DAY, MINUTE, SECOND};
+use crate::{MINUTE, SECOND};
 
 /// How far a report of trouble slows a limit down, and how fast its rate grows back. See
-/// [`Overrides::slow_down`](super::Overrides::slow_down).
+/// [`Overrides::slow_down`](crate::Overrides::slow_down).
 ///
 /// The method is additive increase and multiplicative decrease, as in congestion control. Chiu and Jain, "Analysis of
 /// the Increase and Decrease Algorithms for Congestion Avoidance in Computer Networks", 1989.
@@ -22,10 +20,10 @@ use crate::{DAY, MINUTE, SECOND};
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 #[must_use = "a slow-down slows nothing down until it is reported"]
 pub struct SlowDown {
-    pub(super) percent: u8,
-    pub(super) least_percent: u8,
-    pub(super) recovers: Duration,
-    pub(super) cool_down: Duration,
+    pub(crate) percent: u8,
+    pub(crate) least_percent: u8,
+    pub(crate) recovers: Duration,
+    pub(crate) cool_down: Duration,
 }
 
 impl SlowDown {
@@ -59,22 +57,6 @@ impl SlowDown {
     pub const fn cool_down(mut self, span: Duration) -> Self {
         self.cool_down = span;
         self
-    }
-
-    /// Fails if a number is out of its range, or if the limit has no rate.
-    pub(super) fn check(&self, limit: &Limit) -> Result<(), OverrideError> {
-        let is_whole = |span: Duration| micros(span).is_some() && span <= DAY;
-        let faults = [
-            (!(1..=99).contains(&self.percent), SlowDownFault::Percent),
-            (!(1..=99).contains(&self.least_percent), SlowDownFault::LeastPercent),
-            (self.recovers < SECOND || !is_whole(self.recovers), SlowDownFault::Recovers),
-            (!is_whole(self.cool_down), SlowDownFault::CoolDown),
-            (matches!(limit.kind, LimitKind::Wallet | LimitKind::Concurrency), SlowDownFault::Kind),
-        ];
-        match faults.into_iter().find(|(is_wrong, _)| *is_wrong) {
-            Some((_, fault)) => Err(OverrideError::SlowDown { limit: limit.name().to_owned(), fault }),
-            None => Ok(()),
-        }
     }
 }
 

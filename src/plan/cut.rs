@@ -1,0 +1,65 @@
+use std::time::Duration;
+
+use super::exception::Exception;
+use crate::algebra::Timestamp;
+use crate::limit::Limit;
+use crate::slow_down::SlowDown;
+
+/// A rate that was cut by a report of trouble. It grows back evenly, in steps of a second, until it is whole.
+///
+/// `tollgate.slow_down` computes the same in SQL.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub struct Cut {
+    /// The share of the rate at the start, in millionths.
+    pub share: u32,
+    /// When it was cut.
+    pub starts_at: Timestamp,
+    /// When it is whole again.
+    pub ends_at: Timestamp,
+}
+
+impl Cut {
+    /// The share of a rate that is not cut.
+    pub const WHOLE: u32 = 1_000_000;
+
+    /// The cut that counts after a report of trouble, if this one counted last. Within the cool-down that is the same.
+    #[must_use]
+    pub fn reported(last: Option<Self>, how: &SlowDown, now: Timestamp) -> Self {
+        let present = match last.and_then(|cut| Some((cut, cut.share_at(now)?))) {
+            Some((cut, _)) if cut.is_cooling_down(how, now) => return cut,
+            Some((_, share)) => share,
+            None => Self::WHOLE,
+        };
+        let left = present * u32::from(how.percent) / 100;
+        // A reporter with a higher least share does not speed the limit up.
+        let share = left.max(u32::from(how.least_percent) * 10_000).min(present).max(1);
+        let missing = how.recovers.as_micros() * u128::from(Self::WHOLE - share) / u128::from(Self::WHOLE);
+        let recovers = Duration::from_micros(u64::try_from(missing).unwrap_or(u64::MAX));
+        Self { share, starts_at: now, ends_at: now.plus(recovers) }
+    }
+
+    /// The share of the rate that is left at an instant, in millionths; `None` before the cut and from its end on.
+    #[must_use]
+    pub fn share_at(self, now: Timestamp) -> Option<u32> {
+        if !(self.starts_at..self.ends_at).contains(&now) {
+            return None;
+        }
+        let since = |at: Timestamp| i128::from(at.micros()) - i128::from(self.starts_at.micros());
+        // Whole seconds: all processes agree on the share, and a batch has one.
+        let grown = since(now) / 1_000_000 * 1_000_000;
+        let grown = i128::from(Self::WHOLE.saturating_sub(self.share)) * grown / since(self.ends_at);
+        Some(self.share + u32::try_from(grown).ok()?)
+    }
+
+    /// Whether reports at an instant change nothing, because the cut is so young.
+    pub(crate) fn is_cooling_down(self, how: &SlowDown, now: Timestamp) -> bool {
+        (self.starts_at..self.starts_at.plus(how.cool_down)).contains(&now)
+    }
+
+    /// A limit under this cut; `None` if it has no rate, or is not cut at this instant.
+    #[must_use]
+    pub fn exception(self, limit: &Limit, now: Timestamp) -> Option<Exception> {
+        let share = self.share_at(now)?;
+        Some(Exception { numbers: Some(limit.slowed(share)?), share: Some(share), ..Exception::default() })
+    }
+}
