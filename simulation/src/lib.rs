@@ -7,7 +7,7 @@
 //! use tollgate_simulation::{Arrivals, Rule, Simulation, Traffic, Trial};
 //!
 //! let limit = Limit::token_bucket("api", 5, SECOND);
-//! let trial = Trial { rules: vec![Rule { limit, is_global: false }], ..Trial::default() };
+//! let trial = Trial { rules: vec![Rule { limit, is_global: false, follows: None }], ..Trial::default() };
 //! let traffic: Vec<Traffic> = vec!["burst size=10 every=2s for=10s".parse()?];
 //! let (mut simulation, mut granted) = (Simulation::new(trial), 0);
 //! for call in Arrivals::new(&traffic, 1) {
@@ -21,6 +21,7 @@
 mod arrival;
 mod rows;
 mod run;
+mod service;
 mod suggest;
 mod trace;
 mod traffic;
@@ -29,6 +30,7 @@ mod trial;
 pub use arrival::Arrival;
 pub use rows::{Look, RowMap};
 pub use run::Simulation;
+pub use service::Service;
 pub use suggest::{Choice, Question, Share, Suggestion};
 pub use trace::{TraceFault, recorded, recorded_in_any_order};
 pub use traffic::{Arrivals, START, Traffic};

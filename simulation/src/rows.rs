@@ -1,22 +1,28 @@
 use std::collections::HashMap;
 
 use tollgate::algebra::{Pool, State, Terms, Timestamp};
-use tollgate::plan::{Answer, Change, Plan, Row};
-use tollgate::{Error, Tokens};
+use tollgate::plan::{Answer, Change, Cut, Exception, Plan, Row};
+use tollgate::{Error, Key, Limit, SlowDown, Tokens};
 
-/// The rows of a simulation; a missing row is full. Grows with the keys that call, not with the calls.
+/// The rows of a simulation, and the cuts of its limits; a missing row is full. Grows with the keys that call, not with
+/// the calls.
 #[derive(Debug, Default)]
 pub struct RowMap {
     /// Has the type of the plan's own map, so that a browser loads the code of only one.
     places: HashMap<Row, usize>,
     states: Vec<State>,
+    /// The last cut of each limit that has been cut, by its name.
+    cuts: Vec<(String, Cut)>,
 }
 
 /// The rows of a balance, and the terms by which they are read.
 #[derive(Debug)]
 pub struct Look {
     pub(crate) plan: Plan,
+    /// Those of the limit as it is defined.
     pub(crate) terms: Terms,
+    pub(crate) limit: Limit,
+    pub(crate) key: Key,
 }
 
 impl RowMap {
@@ -44,8 +50,32 @@ impl RowMap {
     /// The balance at an instant.
     #[must_use]
     pub fn balance(&self, look: &Look, now: Timestamp) -> Tokens {
+        let slowed = self.exception(&look.limit, now).and_then(|exception| exception.numbers);
+        let slowed = slowed.map(|limit| Terms::of(&limit, &look.key));
         // Not by the plan, whose answer would tell more than anybody draws.
-        Pool::new(&look.terms, &self.found(&look.plan), now).balance()
+        Pool::new(slowed.as_ref().unwrap_or(&look.terms), &self.found(&look.plan), now).balance()
+    }
+
+    /// The share of a limit's rate that is left at an instant, in millionths.
+    #[must_use]
+    pub fn share(&self, limit: &Limit, now: Timestamp) -> u32 {
+        self.cut(limit).and_then(|cut| cut.share_at(now)).unwrap_or(Cut::WHOLE)
+    }
+
+    /// How a limit is slowed down at an instant, if it is.
+    pub(crate) fn exception(&self, limit: &Limit, now: Timestamp) -> Option<Exception> {
+        self.cut(limit)?.exception(limit, now)
+    }
+
+    /// Slows a limit down, as a report of trouble does.
+    pub(crate) fn slow_down(&mut self, limit: &Limit, how: &SlowDown, now: Timestamp) {
+        let cut = Cut::reported(self.cut(limit), how, now);
+        self.cuts.retain(|(name, _)| name != limit.name());
+        self.cuts.push((limit.name().to_owned(), cut));
+    }
+
+    fn cut(&self, limit: &Limit) -> Option<Cut> {
+        self.cuts.iter().find_map(|(name, cut)| (name == limit.name()).then_some(*cut))
     }
 
     fn found(&self, plan: &Plan) -> Vec<Option<State>> {

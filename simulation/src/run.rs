@@ -6,7 +6,7 @@ use tollgate::{Error, Key, LimitKind, Tokens};
 
 use crate::arrival::Arrival;
 use crate::rows::RowMap;
-use crate::trial::{Ended, Trial};
+use crate::trial::{Ended, Rule, Trial};
 
 /// A trial under way.
 #[derive(Debug)]
@@ -19,27 +19,37 @@ pub struct Simulation {
     ends: VecDeque<End>,
     /// How many calls were made. Their numbers name what they hold.
     made: u128,
+    /// The rows of the service.
+    service: RowMap,
+    failed: usize,
 }
 
-/// The end of a call that was granted, and its plan: a lease that runs out needs none.
+/// The end of a call that was granted, and the call that ends it: a lease that runs out needs none.
 #[derive(Debug)]
 struct End {
     ended: Ended,
     granted_at: Timestamp,
-    plan: Option<Plan>,
+    call: Option<Call>,
 }
 
 impl Simulation {
     /// A simulation in which nobody has called.
     #[must_use]
     pub fn new(trial: Trial) -> Self {
-        Self { trial, rows: RowMap::default(), plans: Vec::new(), ends: VecDeque::new(), made: 0 }
+        let [rows, service] = [RowMap::default(), RowMap::default()];
+        Self { trial, rows, plans: Vec::new(), ends: VecDeque::new(), made: 0, service, failed: 0 }
     }
 
     /// The rows as the last call left them.
     #[must_use]
     pub fn rows(&self) -> &RowMap {
         &self.rows
+    }
+
+    /// How many calls were granted and failed at the service.
+    #[must_use]
+    pub fn failed(&self) -> usize {
+        self.failed
     }
 
     /// Ends all calls that end by the instant of this one, and makes this call, which is not before the last one.
@@ -70,8 +80,9 @@ impl Simulation {
         if let Answer::Granted { receipt, ready_at, .. } = &answer {
             show(&self.rows, call.at, None);
             for end in self.trial.endings(self.made, receipt, *ready_at).into_iter().flatten() {
-                self.remember(call.at, end)?;
+                self.remember(call.at, end);
             }
+            self.go_on(call)?;
         }
         Ok(Some(answer))
     }
@@ -79,17 +90,43 @@ impl Simulation {
     /// The place of a call's plan.
     fn plan(&mut self, call: &Arrival) -> Result<usize, Error> {
         let is_of = |(key, cost, _): &(Key, Option<Tokens>, Plan)| (key, *cost) == (&call.key, Some(call.cost));
-        if let Some(place) = self.plans.iter().position(is_of) {
+        let is_slowed = self.trial.rules.iter().any(|rule| self.rows.exception(&rule.limit, call.at).is_some());
+        if let Some(place) = self.plans.iter().position(is_of).filter(|_| !is_slowed) {
             return Ok(place);
         }
         if self.plans.len() == FEW {
             self.plans.clear();
         }
         let asked = self.trial.call(call);
-        // A plan whose call needs an id is for one call.
-        let cost = Some(call.cost).filter(|_| !asked.needs_id());
-        self.plans.push((call.key.clone(), cost, Plan::new([asked.with_id(self.made)])?));
+        // A plan whose call needs an id is for one call, and a rate that is cut changes each second.
+        let cost = Some(call.cost).filter(|_| !asked.needs_id() && !is_slowed);
+        let plan = self.plan_of(asked.with_id(self.made), call.at)?;
+        self.plans.push((call.key.clone(), cost, plan));
         Ok(self.plans.len() - 1)
+    }
+
+    /// The plan of a call under the cuts of its limits.
+    fn plan_of(&self, call: Call, at: Timestamp) -> Result<Plan, Error> {
+        Plan::new([call.under(|limit, _| self.rows.exception(limit, at))])
+    }
+
+    /// Sends a call that was granted to the service. If it fails there, that is a report of trouble to all limits that
+    /// follow.
+    fn go_on(&mut self, Arrival { at, cost, .. }: &Arrival) -> Result<(), Error> {
+        let Trial { service: Some(service), rules, .. } = &self.trial else { return Ok(()) };
+        let plan = Plan::new([Call::consume([service.takes(*at).global().cost(*cost)])]);
+        match plan.and_then(|plan| self.service.decide(&plan, *at)) {
+            Ok(Answer::Granted { .. }) => return Ok(()),
+            Ok(_) | Err(Error::CostExceedsCapacity { .. }) => {}
+            Err(error) => return Err(error),
+        }
+        self.failed += 1;
+        for Rule { limit, follows, .. } in rules {
+            if let Some(how) = follows {
+                self.rows.slow_down(limit, how, *at);
+            }
+        }
+        Ok(())
     }
 
     /// Goes on to an instant: ends all calls that end by then, and shows the rows as [`call`](Self::call) does.
@@ -116,11 +153,12 @@ impl Simulation {
         by: Timestamp,
         mut show: impl FnMut(&RowMap, Timestamp, Option<Timestamp>),
     ) -> Result<Option<Ended>, Error> {
-        let Some(End { ended, granted_at, plan }) = self.ends.pop_front_if(|end| end.ended.at <= by) else {
+        let Some(End { ended, granted_at, call }) = self.ends.pop_front_if(|end| end.ended.at <= by) else {
             return Ok(None);
         };
         show(&self.rows, ended.at, None);
-        if let Some(plan) = plan {
+        if let Some(call) = call {
+            let plan = self.plan_of(call, ended.at)?;
             self.rows.decide(&plan, ended.at)?;
         }
         show(&self.rows, ended.at, Some(granted_at));
@@ -139,11 +177,9 @@ impl Simulation {
     }
 
     /// Remembers how a call ends, behind those that end before it or with it.
-    fn remember(&mut self, granted_at: Timestamp, (ended, call): (Ended, Option<Call>)) -> Result<(), Error> {
+    fn remember(&mut self, granted_at: Timestamp, (ended, call): (Ended, Option<Call>)) {
         let place = self.ends.partition_point(|end| end.ended.at <= ended.at);
-        let plan = call.map(|call| Plan::new([call])).transpose()?;
-        self.ends.insert(place, End { ended, granted_at, plan });
-        Ok(())
+        self.ends.insert(place, End { ended, granted_at, call });
     }
 }
 

@@ -89,11 +89,11 @@ impl FromStr for Traffic {
     }
 }
 
-fn count<T: FromStr>(text: &str) -> Result<T, String> {
+pub(crate) fn count<T: FromStr>(text: &str) -> Result<T, String> {
     text.parse().map_err(|_| "it is no whole number, or too large".to_owned())
 }
 
-fn span(text: &str) -> Result<u64, String> {
+pub(crate) fn span(text: &str) -> Result<u64, String> {
     let Span(span) = text.parse().map_err(|error: SpanError| error.to_string())?;
     let micros = u64::try_from(span.as_micros()).ok().filter(|_| span <= Limit::MAX_PERIOD);
     micros.ok_or_else(|| "it is longer than 1000 years".to_owned())

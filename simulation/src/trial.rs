@@ -3,10 +3,11 @@ use std::time::Duration;
 
 use tollgate::algebra::{Terms, Timestamp};
 use tollgate::plan::{Call, Plan};
-use tollgate::{Charge, Error, Key, Limit, Receipt, Request, Tokens, first_of};
+use tollgate::{Charge, Error, Key, Limit, Receipt, Request, SlowDown, Tokens, first_of};
 
 use crate::arrival::Arrival;
 use crate::rows::Look;
+use crate::service::Service;
 
 /// A setting to try on the calls.
 #[derive(Clone, Debug, Default)]
@@ -28,6 +29,8 @@ pub struct Trial {
     pub lapses_after: Option<Duration>,
     /// The balance of a wallet when its first caller comes: nothing else fills it.
     pub funds: Tokens,
+    /// The service that granted calls go on to, if they do: it takes as many tokens as they cost. Not for reservations.
+    pub service: Option<Service>,
 }
 
 /// How a call asks several limits.
@@ -50,6 +53,8 @@ pub struct Rule {
     pub limit: Limit,
     /// Whether all callers share one row.
     pub is_global: bool,
+    /// How a call that fails at the service slows it down for all callers; its rate stays, if not given.
+    pub follows: Option<SlowDown>,
 }
 
 /// A call that has ended.
@@ -141,7 +146,7 @@ impl Rule {
     /// Those of [`Plan::new`].
     pub fn look(&self, key: &Key) -> Result<Look, Error> {
         let plan = Plan::new([Call::look(self.request(key))])?;
-        let terms = Terms::of(&self.limit, if self.is_global { &Key::GLOBAL } else { key });
-        Ok(Look { plan, terms })
+        let (limit, key) = (self.limit.clone(), if self.is_global { Key::GLOBAL } else { key.clone() });
+        Ok(Look { plan, terms: Terms::of(&limit, &key), limit, key })
     }
 }

@@ -38,6 +38,7 @@ fn scene(random: &mut Rng, kind: &str) -> Value {
     }
     let mut scene = json!({ "limits": [limit], "csv": csv, "reserve": random.bool(), "funds": "90" });
     end(random, &mut scene);
+    go_on(random, &mut scene);
     scene
 }
 
@@ -63,7 +64,20 @@ fn pair(random: &mut Rng, place: usize) -> Value {
     }
     scene["limits"] = json!([first, second]);
     end(random, &mut scene);
+    go_on(random, &mut scene);
     scene
+}
+
+/// Granted calls go on to a service that falters, and the limits follow it.
+fn go_on(random: &mut Rng, scene: &mut Value) {
+    if scene["reserve"] == json!(true) || random.bool() {
+        return;
+    }
+    let [rate, falters, from] = [5..40, 1..5, 0..4].map(|range| random.u32(range));
+    scene["service"] = json!(format!("rate={rate} per=1s falters={falters} from={from}s for=3s"));
+    for limit in scene["limits"].as_array_mut().expect("a scene has limits") {
+        limit["follows"] = json!(format!("{}s", random.u32(1..20)));
+    }
 }
 
 /// A limit of a kind, by random words.
@@ -124,6 +138,7 @@ fn found(scene: &Value) -> Value {
             "balances": trial.balances(),
             "levels": trial.levels(),
             "seen": trial.seen(),
+            "shares": trial.shares(),
             "ends": trial.ends(),
             "used": trial.used(),
             "bound": trial.bound(),
@@ -147,6 +162,7 @@ fn text(scene: &Value) -> String {
                     }
                     pairs.push(("limit", limit["name"].as_str().expect("a name is a text")));
                     pairs.extend(limit["global"].as_bool().and_then(|is_global| is_global.then_some(("global", ""))));
+                    pairs.extend(limit["follows"].as_str().map(|recovers| ("follows", recovers)));
                     let words = limit["words"].as_array().into_iter().flatten();
                     pairs.extend(words.filter_map(|word| Some((word[0].as_str()?, word[1].as_str()?))));
                 }

@@ -3,7 +3,7 @@ use std::rc::Rc;
 use std::time::Duration;
 
 use tollgate::algebra::Timestamp;
-use tollgate::plan::Answer;
+use tollgate::plan::{Answer, Cut};
 use tollgate::{Error, Key, Tokens};
 use tollgate_simulation::{Arrival, Ended, EndedBy, Look, RowMap, Rule, Simulation, Trial};
 use wasm_bindgen::prelude::*;
@@ -35,6 +35,7 @@ pub struct TrialRecord {
     /// How many numbers of the levels were noted by each call.
     seen: Vec<u32>,
     ends: Vec<f64>,
+    shares: Vec<f64>,
 }
 
 /// Follows the balance of one row.
@@ -106,7 +107,8 @@ impl TrialRecord {
         self.go_on(steps).map_err(|error| fault::text(&[Fault::of_scene(&error)]))
     }
 
-    /// For each call 0 if it was granted, 1 if it was refused, 2 if no wait lets it through.
+    /// For each call 0 if it was granted, 1 if it was refused, 2 if no wait lets it through, 3 if it was granted and
+    /// failed at the service.
     #[must_use]
     pub fn answers(&self) -> Vec<u8> {
         self.answers.clone()
@@ -140,6 +142,12 @@ impl TrialRecord {
     #[must_use]
     pub fn ends(&self) -> Vec<f64> {
         self.ends.clone()
+    }
+
+    /// The share of its rate that each call left to the limit.
+    #[must_use]
+    pub fn shares(&self) -> Vec<f64> {
+        self.shares.clone()
     }
 
     /// The balance of the watched caller: instant and balance, in turn.
@@ -179,8 +187,8 @@ impl TrialRecord {
         };
         let simulation = Simulation::new(trial);
         let (answers, waits, balances) = (Vec::new(), Vec::new(), Vec::new());
-        let (seen, ends) = (Vec::new(), Vec::new());
-        Ok(Self { calls, rule, simulation, watch, answers, waits, balances, seen, ends })
+        let (seen, ends, shares) = (Vec::new(), Vec::new(), Vec::new());
+        Ok(Self { calls, rule, simulation, watch, answers, waits, balances, seen, ends, shares })
     }
 
     fn go_on(&mut self, steps: usize) -> Result<bool, Error> {
@@ -206,7 +214,7 @@ impl TrialRecord {
 
     fn call(&mut self, call: &Arrival) -> Result<(), Error> {
         let is_watched = self.rule.is_global || self.watch.key == call.key;
-        let watch = &mut self.watch;
+        let (watch, failed) = (&mut self.watch, self.simulation.failed());
         let answer = self.simulation.call(call, |rows, at, granted_at| {
             if is_watched {
                 watch.see(rows, at, granted_at);
@@ -219,7 +227,8 @@ impl TrialRecord {
                 if is_watched && is_charged {
                     self.watch.window.granted(call.at, call.cost);
                 }
-                (GRANTED, since(call.at, ready_at).max(0.0), remaining)
+                let is_failed = self.simulation.failed() > failed;
+                (if is_failed { FAILED } else { GRANTED }, since(call.at, ready_at).max(0.0), remaining)
             }
             Some(Answer::Denied(denied)) => {
                 let wait = denied.retry_at.map_or(NEVER, |retry_at| since(call.at, retry_at.into()));
@@ -231,6 +240,7 @@ impl TrialRecord {
         self.answers.push(answer);
         self.waits.push(wait);
         self.balances.push(about(balance));
+        self.shares.push(f64::from(self.simulation.rows().share(&self.rule.limit, call.at)) / f64::from(Cut::WHOLE));
         self.seen.push(u32::try_from(self.watch.levels.len()).expect("a browser holds less"));
         Ok(())
     }
@@ -285,6 +295,7 @@ fn about(tokens: Tokens) -> f64 {
 const GRANTED: u8 = 0;
 const REFUSED: u8 = 1;
 const IMPOSSIBLE: u8 = 2;
+const FAILED: u8 = 3;
 const NEVER: f64 = -1.0;
 
 /// How often a balance is noted while nobody calls: more often than a plot has pixels.

@@ -2,8 +2,8 @@ use std::num::NonZeroU64;
 use std::time::Duration;
 
 use tollgate::algebra::Timestamp;
-use tollgate::{Key, Limit, Span, SpanError, Tokens, TokensError};
-use tollgate_simulation::{Arrival, Arrivals, Asking, Rule, START, Traffic, Trial, recorded};
+use tollgate::{DAY, Key, Limit, SECOND, SlowDown, Span, SpanError, Tokens, TokensError};
+use tollgate_simulation::{Arrival, Arrivals, Asking, Rule, START, Service, Traffic, Trial, recorded};
 
 use crate::fault::Fault;
 use crate::recording::Recording;
@@ -31,6 +31,8 @@ pub(crate) struct Scene {
     in_turn: bool,
     /// The tokens in a wallet when its first caller comes; none, if empty.
     funds: String,
+    /// The service that granted calls go on to, as [`Service`] reads it; there is none, if empty.
+    service: String,
     /// Patterns as `tollgate simulate --traffic` takes them.
     traffic: Vec<String>,
     /// Recorded calls, instead of patterns.
@@ -43,12 +45,15 @@ pub(crate) struct Scene {
     watch: String,
 }
 
-/// A limit by the words of a limits file, and whether all callers share one row.
+/// A limit by the words of a limits file.
 #[derive(Debug, Default)]
 pub(crate) struct Tried {
     name: String,
     words: Vec<(String, String)>,
+    /// Whether all callers share one row.
     global: bool,
+    /// In what time its rate would grow back from nothing, if it follows the service; it does not, if empty.
+    follows: String,
 }
 
 /// Calls in their order, between two instants.
@@ -84,6 +89,7 @@ impl Scene {
             "lend" => self.lend = value,
             "in_turn" => self.in_turn = true,
             "funds" => self.funds = value,
+            "service" => self.service = value,
             "traffic" => self.traffic.push(value),
             "csv" => self.csv = value,
             "click" => self.clicks.push(value),
@@ -91,8 +97,11 @@ impl Scene {
             "watch" => self.watch = value,
             _ => {
                 let limit = self.limits.last_mut().expect("a word of a limit follows its name");
-                limit.global |= name == "global";
-                limit.words.extend((name != "global").then_some((name, value)));
+                match &name[..] {
+                    "global" => limit.global = true,
+                    "follows" => limit.follows = value,
+                    _ => limit.words.push((name, value)),
+                }
             }
         }
     }
@@ -105,7 +114,12 @@ impl Scene {
     /// Prepares the calls, and a trial of each limit.
     pub(crate) fn record(&self) -> Result<Recording, Vec<Fault>> {
         match (self.trials(), self.calls()) {
-            (Ok(trials), Ok(calls)) => Recording::of(trials, calls).map_err(|error| vec![Fault::of_scene(&error)]),
+            (Ok(mut trials), Ok(calls)) => {
+                for service in trials.iter_mut().filter_map(|trial| trial.service.as_mut()) {
+                    service.start = calls.start;
+                }
+                Recording::of(trials, calls).map_err(|error| vec![Fault::of_scene(&error)])
+            }
             (trials, calls) => Err(trials.err().into_iter().chain(calls.err()).flatten().collect()),
         }
     }
@@ -117,6 +131,10 @@ impl Scene {
         let dies = given(&mut faults, "dies", &self.dies, number);
         let lapses_after = given(&mut faults, "lapses_after", &self.lapses_after, lapse);
         let funds = given(&mut faults, "funds", &self.funds, tokens).unwrap_or_default();
+        let service = given(&mut faults, "service", &self.service, str::parse::<Service>);
+        if self.reserve && !self.service.is_empty() {
+            faults.push(Fault::of("service", "reservations do not go on to a service (do not reserve)"));
+        }
         for (place, text) in [("used", &self.used), ("dies", &self.dies)] {
             if self.work.is_empty() && !text.is_empty() {
                 faults.push(Fault::of(place, "no work ends (say how long it lasts)"));
@@ -124,11 +142,13 @@ impl Scene {
         }
         let mut trials = Vec::new();
         for (place, tried) in self.limits.iter().enumerate() {
+            let follows =
+                given(&mut faults, &format!("limits.{place}.follows"), &tried.follows, |text| self.follows(text));
             match tried.limit(&format!("limits.{place}")) {
                 Ok(limit) => {
-                    let rules = vec![Rule { limit, is_global: tried.global }];
-                    let (reserve, asking) = (self.reserve, Asking::All);
-                    trials.push(Trial { rules, asking, reserve, work, used, dies, lapses_after, funds });
+                    let rules = vec![Rule { limit, is_global: tried.global, follows }];
+                    let (reserve, asking, service) = (self.reserve, Asking::All, service.clone());
+                    trials.push(Trial { rules, asking, reserve, work, used, dies, lapses_after, funds, service });
                 }
                 Err(found) => faults.extend(found),
             }
@@ -146,6 +166,16 @@ impl Scene {
             }
         }
         if faults.is_empty() { Ok(trials) } else { Err(faults) }
+    }
+
+    /// How a limit follows the service.
+    fn follows(&self, text: &str) -> Result<SlowDown, String> {
+        let recovers = span(text)?;
+        if self.service.is_empty() {
+            return Err("there is no service to follow (say what it takes)".to_owned());
+        }
+        let is_right = (SECOND..=DAY).contains(&recovers);
+        if is_right { Ok(SlowDown::new().recovers(recovers)) } else { Err("it is from 1s to 1d".to_owned()) }
     }
 
     /// How a call asks both limits.
@@ -221,7 +251,7 @@ impl Tried {
 }
 
 /// The value of a field, if it is given and right.
-fn given<T>(faults: &mut Vec<Fault>, place: &str, text: &str, read: fn(&str) -> Result<T, String>) -> Option<T> {
+fn given<T>(faults: &mut Vec<Fault>, place: &str, text: &str, read: impl Fn(&str) -> Result<T, String>) -> Option<T> {
     if text.is_empty() {
         return None;
     }

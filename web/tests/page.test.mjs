@@ -373,6 +373,42 @@ test("a plan is asked, and where it refuses credits are", async () => {
   assert.match(await text("#lend-fault"), /^reservations take from no limit for another/);
 });
 
+test("a limit that follows its service fails less than a fixed one", async () => {
+  await choose("#preset", `${await place("A service that falters")}`);
+  const preset = await figures();
+  const shares = preset.map(([served, failed]) => Number(failed) / (Number(served) + Number(failed)));
+  assert.ok(shares[0] > 0.3 && shares[1] < 0.04, `${shares} fail`);
+  assert.ok(Number(preset[1][0]) > 0.85 * Number(preset[0][0]), "most of what the service takes is used");
+  assert.deepEqual(await browser.run(() => [...document.querySelectorAll(".bar.failed")].length), 2);
+  assert.match(await text("#text"), /if it fails: overrides\.slow_down\(FOLLOWS\.global\(\), .*\* 30s \*/);
+  await browser.run(() => {
+    document.querySelector("#cursor").value = 500;
+    document.querySelector("#cursor").dispatchEvent(new Event("input"));
+  });
+  const rates = await browser.run(() => [...document.querySelectorAll(".share")].map((share) => share.textContent));
+  assert.equal(rates[0], "");
+  assert.match(rates[1], /^, at [23]\d % of its rate$/, "the service takes three tenths");
+  await browser.click("#tab-command");
+  assert.match(await text("#text"), /^# Without the service.*\ntollgate simulate --compare [^#]*$/);
+  await browser.open(await copied("#link"));
+  assert.deepEqual(await figures(), preset, "a link shows the same");
+  await browser.fill("#limit-b-follows", "2d");
+  assert.equal(await text("#limit-b-follows-fault"), "it is from 1s to 1d");
+  await browser.fill("#limit-b-follows", "30s");
+  await browser.fill("#service", "until=9s rate=50 per=1s");
+  assert.equal(await text("#service-fault"), '"until=9s": there is no such field (rate, per, falters, from, for)');
+  await browser.fill("#service", " ");
+  assert.equal(await text("#limit-b-follows-fault"), "there is no service to follow (say what it takes)");
+  assert.deepEqual(await figures(), preset, "the last good state stays");
+  await browser.fill("#service", "rate=50 per=1s");
+  assert.deepEqual(
+    (await figures()).map(([, failed]) => failed),
+    ["0", "0"],
+  );
+  await browser.click("#reserve");
+  assert.equal(await text("#service-fault"), "reservations do not go on to a service (do not reserve)");
+});
+
 test("an address is written now and then, and the link is that of the last good state", async () => {
   await browser.open(page + FIVE);
   const written = await browser.run(() => {
@@ -744,12 +780,12 @@ function above() {
   });
 }
 
-/** Grants, refusals and balance of each limit. */
+/** Grants, failures if there is a service, refusals and balance of each limit. */
 async function figures() {
   await whole();
   return browser.run(() =>
     [...document.querySelectorAll(".trial")].map((trial) =>
-      [...trial.querySelectorAll("dd")].map((figure) => figure.textContent),
+      [...trial.querySelectorAll("div:not([hidden]) > dd")].map((figure) => figure.textContent),
     ),
   );
 }

@@ -24,6 +24,8 @@ export const enum Answer {
   Granted = 0,
   Refused = 1,
   Impossible = 2,
+  /** Granted, and failed at the service. */
+  Failed = 3,
 }
 
 /** What became of each call under one limit. Instants and spans are microseconds, amounts are micro-tokens. */
@@ -31,6 +33,8 @@ export interface Trial {
   answers: Uint8Array;
   waits: Float64Array;
   balances: Float64Array;
+  /** The share of its rate that each call left to the limit. */
+  shares: Float64Array;
   /** Instant and balance of the watched caller, in turn. */
   levels: Float64Array;
   /** How many numbers of `levels` tell of the time up to each call. */
@@ -50,7 +54,9 @@ export const END = ["at", "call", "by", "made", "seen"] as const;
 /** What a trial comes to. */
 export interface Figures {
   calls: number;
+  /** Calls that were granted, and did not fail at the service. */
   granted: number;
+  failed: number;
   refused: number;
   /** Calls that no wait lets through. */
   impossible: number;
@@ -110,34 +116,36 @@ export function rust(limit: Tried): string {
 function trialOf(trial: TrialRecord): Trial {
   const [answers, waits] = [trial.answers(), trial.waits()];
   const figures = figuresOf(answers, waits);
-  const [balances, levels, seen, ends, used] = [
+  const [balances, shares, levels, seen, ends, used] = [
     trial.balances(),
+    trial.shares(),
     trial.levels(),
     trial.seen(),
     trial.ends(),
     trial.used(),
   ];
-  return { answers, waits, balances, levels, seen, ends, used, bound: trial.bound(), figures };
+  return { answers, waits, balances, shares, levels, seen, ends, used, bound: trial.bound(), figures };
 }
 
 function figuresOf(answers: Uint8Array, waits: Float64Array): Figures {
-  const got = [0, 0, 0];
+  const got = [0, 0, 0, 0];
   let [longest, latest] = [0, 0];
   answers.forEach((answer, call) => {
     got[answer]! += 1;
     if (answer === Answer.Refused) longest = Math.max(longest, waits[call]!);
     if (answer === Answer.Granted) latest = Math.max(latest, waits[call]!);
   });
-  const [granted, refused, impossible] = got as [number, number, number];
-  return { calls: answers.length, granted, refused, impossible, longest, latest };
+  const [granted, refused, impossible, failed] = got as [number, number, number, number];
+  return { calls: answers.length, granted, failed, refused, impossible, longest, latest };
 }
 
 /** A scene as the core reads it: names and values in turn, each before a NUL. What belongs to a limit follows it. */
 function textOf({ limits, ...others }: Scene): string {
-  const pairs = limits.flatMap(({ name, words, global }) => [
+  const pairs = limits.flatMap(({ name, words, global, follows }) => [
     ["limit", name],
     ...words,
     ...(global ? [["global", ""]] : []),
+    ...(follows ? [["follows", follows]] : []),
   ]);
   for (const [name, value] of Object.entries(others)) {
     if (Array.isArray(value)) pairs.push(...value.map((one) => [name, `${one}`]));

@@ -9,6 +9,7 @@ const HINTS: { [field in Field]: string } = {
   resolution: "as finely as can be",
   max_reserved: "0, or unbounded",
   shards: "1",
+  follows: "does not follow",
 };
 
 /** Numbers with a slider. */
@@ -58,7 +59,7 @@ export function limitEditor(id: string, legend: string, changed: (form: LimitFor
       for (const field of FIELDS) {
         const input = at<HTMLInputElement>(field);
         input.closest<HTMLElement>(".field")!.hidden = !taken.includes(field);
-        at(`${field}-label`).textContent = wordFor(form.kind, field);
+        at(`${field}-label`).textContent = field === "follows" ? "follows, recovers in" : wordFor(form.kind, field);
         put(input, form[field]);
         complain(input, at(`${field}-fault`), faults.get(wordFor(form.kind, field)) ?? faults.get(field));
         if (SLIDERS.includes(field)) slide(at(`${field}-slider`), Number(form[field] || form.rate));

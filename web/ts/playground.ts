@@ -59,8 +59,8 @@ let pending: Slices | undefined;
 let newest: Slices | undefined;
 /** Whether the cursor goes to the end of what is shown next. */
 let toEnd = false;
-/** Grants and refusals of each trial before each call. */
-let sums: Uint32Array[] = [];
+/** How many calls of each trial were granted before each call and did not fail, and how many failed. */
+let sums: { granted: Uint32Array; failed: Uint32Array }[] = [];
 let now = 0;
 /** What happens, in its order, and how much of it has happened. */
 let steps: Step[] = [];
@@ -156,7 +156,7 @@ function slice(slices: Slices): Record | undefined {
 function show(record: Record, of: State, toEnd: boolean): void {
   const atEnd = toEnd || now >= shown.span;
   [shown, good] = [record, of];
-  sums = record.trials.map(sumsOf);
+  sums = record.trials.map((trial) => ({ granted: sumsOf(trial, Answer.Granted), failed: sumsOf(trial, Answer.Failed) }));
   steps = stepsOf(record);
   keys = [...new Set(record.keys)];
   draw();
@@ -220,6 +220,10 @@ function draw(): void {
           ? `balance of ${form.name}`
           : form.kind.replace("_", " ");
     part("callers").textContent = callers(trial);
+    part("got").textContent = got();
+    part("fails").hidden = good.service === "";
+    part("calls-title").innerHTML =
+      `calls: <span class="granted">${got()}</span>, ${good.service === "" ? "" : '<span class="failed">failed</span>, '}on top <span class="refused">refused</span>; lines are waits`;
     part("balance").innerHTML = line(frame, trial.levels, low, high, { tone: "tokens" });
     part("answers").innerHTML = bars({ ...frame, height: 90 }, shown.instants, trial.answers, most, trial.waits);
     const caller = form.global ? "all callers" : watched() || "all callers";
@@ -252,12 +256,17 @@ function watched(): string {
 }
 
 function panel(side: number): string {
-  return `<article class="trial" aria-labelledby="name-${side}"><h2><span class="side">${SIDES[side]}</span> <span class="name" id="name-${side}"></span> <span class="kind"></span></h2>
-    <dl><div><dt>granted</dt><dd class="granted"></dd></div><div><dt>refused</dt><dd class="refused"></dd></div><div><dt>balance</dt><dd class="left"></dd></div></dl>
+  return `<article class="trial" aria-labelledby="name-${side}"><h2><span class="side">${SIDES[side]}</span> <span class="name" id="name-${side}"></span> <span class="kind"></span><span class="kind share"></span></h2>
+    <dl><div><dt class="got"></dt><dd class="granted"></dd></div><div class="fails"><dt>failed</dt><dd class="failed"></dd></div><div><dt>refused</dt><dd class="refused"></dd></div><div><dt>balance</dt><dd class="left"></dd></div></dl>
     <p class="callers"></p><p class="sum hidden"></p>
     <div class="plots" data-plots><h3 class="balance-title"></h3><div class="balance"></div>
-    <h3>calls: <span class="granted">granted</span>, on top <span class="refused">refused</span>; lines are waits</h3><div class="answers"></div>
+    <h3 class="calls-title"></h3><div class="answers"></div>
     <h3 class="bound-title"></h3><div class="used"></div><div class="later"></div></div></article>`;
+}
+
+/** What a call is that was granted, and did not fail at the service. */
+function got(): string {
+  return good.service === "" ? "granted" : "served";
 }
 
 /** What the last plot shows. */
@@ -277,24 +286,25 @@ function used(form: LimitForm, caller: string): string {
 
 /** What each caller got of its calls; those of one name with numbers are one. */
 function callers(trial: Trial): string {
-  const got = new Map<string, [granted: number, calls: number]>();
+  const counts = new Map<string, [granted: number, calls: number]>();
   // Keys are few and calls are many, so what costs time is done once a key.
   const names = new Map<string, string>();
   shown.keys.forEach((key, call) => {
     const name = names.get(key) ?? (key.replace(/-\d+$/, "") || "all callers");
     names.set(key, name);
-    const [granted, calls] = got.get(name) ?? [0, 0];
-    got.set(name, [granted + (trial.answers[call] === Answer.Granted ? 1 : 0), calls + 1]);
+    const [granted, calls] = counts.get(name) ?? [0, 0];
+    counts.set(name, [granted + (trial.answers[call] === Answer.Granted ? 1 : 0), calls + 1]);
   });
-  return `granted in all: ${[...got].map(([name, [granted, calls]]) => `${name} ${granted} of ${calls}`).join(", ")}`;
+  return `${got()} in all: ${[...counts].map(([name, [granted, calls]]) => `${name} ${granted} of ${calls}`).join(", ")}`;
 }
 
 function summary(side: number, { figures }: Trial): string {
-  const { calls, granted, impossible, longest, latest } = figures;
+  const { calls, granted, failed, impossible, longest, latest } = figures;
   const never = impossible > 0 ? ` ${impossible} of these cost more than can ever be granted.` : "";
   const worst = longest > 0 ? ` The longest wait told was ${spanText(longest)}.` : "";
   const last = latest > 0 ? ` The longest wait of a reservation is ${spanText(latest)}.` : "";
-  return `${named(side)}: of ${calls} calls ${granted} are granted and ${calls - granted} refused.${never}${worst}${last}`;
+  const fails = good.service === "" ? "" : `, ${failed} fail`;
+  return `${named(side)}: of ${calls} calls ${granted} are ${got()}${fails} and ${calls - granted - failed} refused.${never}${worst}${last}`;
 }
 
 /** Moves the cursor, and tells what is there: all that happens by then, or so many steps of it. */
@@ -312,9 +322,12 @@ function seek(to: number, by = stepsBy(to)): void {
     const tell = (name: string, text: string) => {
       element.querySelector(`dd.${name}`)!.textContent = text;
     };
-    const granted = sums[side]![calls]!;
+    const [granted, failed] = [sums[side]!.granted[calls]!, sums[side]!.failed[calls]!];
     tell("granted", `${granted}`);
-    tell("refused", `${calls - granted}`);
+    tell("failed", `${failed}`);
+    tell("refused", `${calls - granted - failed}`);
+    const share = trial.shares[calls - 1] ?? 1;
+    element.querySelector(".share")!.textContent = share < 1 ? `, at ${Math.round(share * 100)} % of its rate` : "";
     tell("left", balanceText(level(trial, side)));
   });
   table(calls);
@@ -339,6 +352,8 @@ function answerOf(trial: Trial, call: number): [string, string] {
   switch (trial.answers[call] as Answer) {
     case Answer.Granted:
       return wait > 0 ? ["granted", `granted, ready in ${spanText(wait)}`] : ["granted", `granted, ${left} left`];
+    case Answer.Failed:
+      return ["failed", `granted, but it fails, ${left} left`];
     case Answer.Refused:
       return ["refused", wait < 0 ? "refused, no wait helps" : `refused, try in ${spanText(wait)}`];
     case Answer.Impossible:
@@ -458,6 +473,12 @@ function asked(names: string[]): string[] {
   const verb = (form: LimitForm) => (form.kind === "concurrency" ? "acquire" : good.reserve ? "reserve" : "consume");
   if (asking === "alone")
     lines.push(...good.limits.map((form, side) => `gate.${verb(form)}(${keyed[side]}${lapses}).await?`));
+  good.limits.forEach(({ follows }, side) => {
+    if (follows !== "")
+      lines.push(
+        `if it fails: overrides.slow_down(${names[side]}.global(), &SlowDown::new().recovers(/* ${follows} */)).await?`,
+      );
+  });
   if (good.work !== "" && good.used !== "")
     lines.push(`after ${good.work}: gate.settle(grant, /* ${good.used} */).await?`);
   else if (good.work !== "" && good.limits.some((form) => form.kind === "concurrency"))
@@ -535,9 +556,9 @@ function stepsOf({ instants, trials }: Record): Step[] {
   return all;
 }
 
-function sumsOf(trial: Trial): Uint32Array {
+function sumsOf(trial: Trial, of: Answer): Uint32Array {
   const sums = new Uint32Array(trial.answers.length + 1);
-  trial.answers.forEach((answer, call) => (sums[call + 1] = sums[call]! + (answer === Answer.Granted ? 1 : 0)));
+  trial.answers.forEach((answer, call) => (sums[call + 1] = sums[call]! + (answer === of ? 1 : 0)));
   return sums;
 }
 

@@ -44,7 +44,7 @@ export interface LineParts {
 }
 
 /**
- * Calls as bars: granted calls below, refused ones on top and striped. A line leads from a bar to the last instant that
+ * Calls as bars: granted calls below, those of them that failed above, refused ones on top and striped. A line leads from a bar to the last instant that
  * one of its calls got as an answer, with a mark at each such instant.
  */
 export function bars(
@@ -56,11 +56,14 @@ export function bars(
 ): string {
   const count = barsOf(frame);
   const told: Set<number>[] = [];
-  const granted = new Float64Array(count);
-  const refused = new Float64Array(count);
+  const [granted, failed, refused] = [0, 0, 0].map(() => new Float64Array(count)) as [
+    Float64Array,
+    Float64Array,
+    Float64Array,
+  ];
   instants.forEach((at, call) => {
     const bar = Math.min(count - 1, Math.floor((at / frame.span) * count));
-    const which = answers[call] === 0 ? granted : refused;
+    const which = answers[call] === 0 ? granted : answers[call] === 3 ? failed : refused;
     which[bar] = (which[bar] ?? 0) + 1;
     const wait = waits?.[call] ?? 0;
     if (wait > 0)
@@ -70,14 +73,16 @@ export function bars(
   // One call among hundreds is seen, too.
   const high = (calls: number) => Math.max(2, y(0) - y(calls));
   const wide = inner(frame) / count;
-  let [good, bad, lines] = ["", "", ""];
+  let [good, lost, bad, lines] = ["", "", "", ""];
   for (let place = 0; place < count; place += 1) {
-    const [some, others] = [granted[place] ?? 0, refused[place] ?? 0];
+    const [some, fails, others] = [granted[place] ?? 0, failed[place] ?? 0, refused[place] ?? 0];
     const x = (LEFT + place * wide).toFixed(1);
     const bar = (low: number, calls: number) =>
       `M${x} ${low.toFixed(1)}h${(wide - 1).toFixed(1)}v${(-high(calls)).toFixed(1)}h${(1 - wide).toFixed(1)}z`;
-    const edge = y(0) - (some > 0 ? high(some) : 0);
+    const base = y(0) - (some > 0 ? high(some) : 0);
+    const edge = base - (fails > 0 ? high(fails) : 0);
     if (some > 0) good += bar(y(0), some);
+    if (fails > 0) lost += bar(base, fails);
     // A stroke as wide as a bar, which is striped as it is dashed.
     if (others > 0)
       bad += `M${(LEFT + place * wide + (wide - 1) / 2).toFixed(1)} ${edge.toFixed(1)}v${(-high(others)).toFixed(1)}`;
@@ -87,7 +92,7 @@ export function bars(
   }
   return svg(
     frame,
-    `${axes(frame, most % 2 === 0 ? [0, most / 2, most] : [0, most], y, 1)}<path class="bar granted" d="${good}"/><path class="bar refused" stroke-width="${(wide - 1).toFixed(1)}" d="${bad}"/><path class="wait" d="${lines}"/>`,
+    `${axes(frame, most % 2 === 0 ? [0, most / 2, most] : [0, most], y, 1)}<path class="bar granted" d="${good}"/>${lost && `<path class="bar failed" d="${lost}"/>`}<path class="bar refused" stroke-width="${(wide - 1).toFixed(1)}" d="${bad}"/><path class="wait" d="${lines}"/>`,
   );
 }
 

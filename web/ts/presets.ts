@@ -17,6 +17,7 @@ const bare: Omit<State, "limits" | "calls"> = {
   dies: "",
   lapses_after: "",
   funds: "",
+  service: "",
   seed: "",
   watch: "",
   clicks: [],
@@ -155,6 +156,20 @@ export const PRESETS: readonly Preset[] = [
       funds: "30",
       limits: [limit("plan", "fixed_window", { rate: "20", per: "1m", start: "0s" }), limit("credits", "wallet")],
       calls: "poisson rate=1 per=1s for=120s key=customer",
+    },
+  },
+  {
+    title: "A service that falters",
+    point:
+      "The service takes 50 a second, and for a minute 15. Under a fixed limit a third of the calls fail. Failures slow the other one down, and 3 % fail.",
+    state: {
+      ...bare,
+      service: "rate=50 per=1s falters=15 from=10s for=60s",
+      limits: [
+        limit("fixed", "token_bucket", { rate: "50", per: "1s", capacity: "10", global: true }),
+        limit("follows", "token_bucket", { rate: "50", per: "1s", capacity: "10", global: true, follows: "30s" }),
+      ],
+      calls: "poisson rate=60 per=1s for=120s key=callers",
     },
   },
 ];

@@ -12,15 +12,18 @@ export const KINDS = [
 ] as const;
 export type Kind = (typeof KINDS)[number];
 
-/** The fields of a limit that are texts, in the order of a limits file. */
-export const FIELDS = ["rate", "per", "capacity", "start", "resolution", "max_reserved", "shards"] as const;
+/**
+ * The fields of a limit that are texts: those of a limits file in its order, and the time in which the rate would grow
+ * back, if it follows the service.
+ */
+export const FIELDS = ["rate", "per", "capacity", "start", "resolution", "max_reserved", "shards", "follows"] as const;
 export type Field = (typeof FIELDS)[number];
 
 /** A limit as it is filled in. What is empty is not given. A link may name a kind that there is not. */
 export type LimitForm = { name: string; kind: Kind | (string & {}); global: boolean } & { [field in Field]: string };
 
-/** How calls end, what wallets hold, and what random traffic begins with. */
-export const WORDS = ["work", "used", "dies", "lapses_after", "funds", "seed"] as const;
+/** How calls end, what wallets hold, the service that they go on to, and what random traffic begins with. */
+export const WORDS = ["work", "used", "dies", "lapses_after", "funds", "service", "seed"] as const;
 
 /** How the second limit is asked: by itself, where the first refuses, or with it, where the rest is lent. */
 export type Asking = "alone" | "in_turn" | "lend";
@@ -49,6 +52,7 @@ export interface Scene {
   dies?: string;
   lapses_after?: string;
   funds?: string;
+  service?: string;
   lend?: string;
   in_turn?: boolean;
   traffic?: string[];
@@ -58,28 +62,29 @@ export interface Scene {
   watch?: string;
 }
 
-/** A limit by its words in a limits file, in their order. */
+/** A limit by its words in a limits file, in their order, and how it follows the service. */
 export interface Tried {
   name: string;
   words: [field: string, word: string][];
   global: boolean;
+  follows?: string;
 }
 
 /** The fields that a kind takes. */
 export function fieldsOf(kind: string): readonly Field[] {
   switch (kind) {
     case "fixed_window":
-      return ["rate", "per", "capacity", "start", "max_reserved", "shards"];
+      return ["rate", "per", "capacity", "start", "max_reserved", "shards", "follows"];
     case "stepped_bucket":
-      return ["rate", "per", "capacity", "max_reserved"];
+      return ["rate", "per", "capacity", "max_reserved", "follows"];
     case "sliding_window":
-      return ["rate", "per", "resolution"];
+      return ["rate", "per", "resolution", "follows"];
     case "concurrency":
       return ["rate", "per"];
     case "wallet":
       return ["max_reserved"];
     default:
-      return ["rate", "per", "capacity", "max_reserved", "shards"];
+      return ["rate", "per", "capacity", "max_reserved", "shards", "follows"];
   }
 }
 
@@ -91,14 +96,16 @@ export function wordFor(kind: string, field: Field): string {
 }
 
 export function limit(name: string, kind: string, fields: Partial<Omit<LimitForm, "name" | "kind">> = {}): LimitForm {
-  const empty = { rate: "", per: "", capacity: "", start: "", resolution: "", max_reserved: "", shards: "" };
+  const empty = { rate: "", per: "", capacity: "", start: "", resolution: "", max_reserved: "", shards: "", follows: "" };
   return { name, kind, global: false, ...empty, ...fields };
 }
 
 export function triedOf(form: LimitForm): Tried {
-  const given = fieldsOf(form.kind).filter((field) => form[field] !== "");
+  const taken = fieldsOf(form.kind);
+  const given = taken.filter((field) => field !== "follows" && form[field] !== "");
   const words = given.map((field): [string, string] => [wordFor(form.kind, field), form[field]]);
-  return { name: form.name, words: [["kind", form.kind], ...words], global: form.global };
+  const follows = taken.includes("follows") ? form.follows : "";
+  return { name: form.name, words: [["kind", form.kind], ...words], global: form.global, follows };
 }
 
 /** The entries of a limit, as a limits file has them. */
@@ -140,8 +147,10 @@ export function commandOf(state: State, file: string, caller: string): string {
   if (asking === "lend") options.push(`--lend-above ${quoted(state.lend || "0")}`);
   if (asking === "in_turn") options.push("--in-turn");
   if (state.reserve) options.push("--reserve");
-  for (const name of WORDS) if (state[name]) options.push(`--${name.replace("_", "-")} ${quoted(state[name])}`);
+  const known = WORDS.filter((name) => name !== "service" && state[name] !== "");
+  for (const name of known) options.push(`--${name.replace("_", "-")} ${quoted(state[name])}`);
   const lacks: string[] = [];
+  if (state.service !== "") lacks.push("# Without the service, so nothing fails and no limit follows it.\n");
   if (file !== "" && state.clicks.length > 0)
     lacks.push("# Without the calls made by hand: a trace takes no others.\n");
   if (asking === "in_turn" && state.limits[0]!.global && !state.limits[1]!.global)
@@ -169,7 +178,7 @@ function byHand({ clicks }: State, caller: string): string[] {
 }
 
 export function sceneOf(state: State, csv: string): Scene {
-  const { reserve, work, used, dies, lapses_after, funds, seed, watch, clicks: click } = state;
+  const { reserve, work, used, dies, lapses_after, funds, service, seed, watch, clicks: click } = state;
   const asking = askingOf(state);
   const lend = asking === "lend" ? state.lend || "0" : "";
   const limits = state.limits.map(triedOf);
@@ -181,6 +190,7 @@ export function sceneOf(state: State, csv: string): Scene {
     dies,
     lapses_after,
     funds,
+    service,
     lend,
     in_turn: asking === "in_turn",
     seed,
@@ -236,6 +246,7 @@ export function stateOf(hash: string): State | undefined {
     dies: word("dies"),
     lapses_after: word("lapses_after"),
     funds: word("funds"),
+    service: word("service"),
     seed: word("seed"),
     watch: word("watch"),
     clicks,

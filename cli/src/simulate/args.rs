@@ -136,12 +136,13 @@ impl SimulateArgs {
         let mut rules = Vec::new();
         for (texts, is_global) in [(&self.limit, false), (&self.global, true)] {
             for text in texts {
-                rules.extend(self.limits(text)?.into_iter().map(|limit| Rule { limit, is_global }));
+                rules.extend(self.limits(text)?.into_iter().map(|limit| Rule { limit, is_global, follows: None }));
             }
         }
         let Self { reserve, work, used, lapses_after, funds, .. } = *self;
         let dies = self.dies.and_then(NonZeroU64::new);
-        let trial = |rules, asking| Trial { rules, asking, reserve, work, used, dies, lapses_after, funds };
+        let trial =
+            |rules, asking| Trial { rules, asking, reserve, work, used, dies, lapses_after, funds, service: None };
         let asking = match self.lend_above {
             Some(kept) => Asking::Lending(kept),
             None if self.in_turn => Asking::InTurn,

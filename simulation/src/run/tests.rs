@@ -1,10 +1,10 @@
 use std::num::NonZeroU64;
 
-use tollgate::{HOUR, Limit, SECOND};
+use tollgate::{HOUR, Limit, SECOND, SlowDown};
 
 use super::*;
 use crate::traffic::{Arrivals, Traffic};
-use crate::trial::{Asking, EndedBy, Rule};
+use crate::trial::{Asking, EndedBy};
 
 #[test]
 fn work_that_ends_gives_its_place_to_the_next_call() {
@@ -106,7 +106,7 @@ fn guaranteed_shares_refuse_nobody_within_his_own_and_lend_the_rest() {
     let tokens = Tokens::new;
     let own = Limit::token_bucket("own", 10, SECOND).capacity(20);
     let shared = Limit::token_bucket("shared", 100, SECOND).capacity(300);
-    let rules = [(own, false), (shared, true)].map(|(limit, is_global)| Rule { limit, is_global });
+    let rules = [(own, false), (shared, true)].map(|(limit, is_global)| Rule { limit, is_global, follows: None });
     let trial = Trial { rules: rules.into(), asking: Asking::Lending(tokens(200)), ..Trial::default() };
     let traffic = ["poisson rate=4 per=1s clients=9 key=quiet", "burst size=10 every=20s clients=9 key=quiet"];
     let traffic = traffic.into_iter().chain(["poisson rate=500 per=1s key=noisy"]).map(|text| text.parse().unwrap());
@@ -123,9 +123,42 @@ fn guaranteed_shares_refuse_nobody_within_his_own_and_lend_the_rest() {
     assert!(refused > 0 && granted >= 6_000, "{granted} in a minute");
 }
 
+/// 60 calls a second for two minutes. The service takes 50 a second, and 15 from the tenth second to the seventieth.
+#[test]
+fn a_limit_that_follows_its_service_fails_little_and_leaves_little_of_it() {
+    let fixed = faltering(None);
+    assert!(fixed.failed > 0.3 && fixed.used > 0.98, "{fixed:?}");
+    let follows = faltering(Some(SlowDown::new().recovers(30 * SECOND)));
+    assert!(follows.failed < 0.04 && follows.used > 0.87, "{follows:?}");
+    let slower = faltering(Some(SlowDown::new().recovers(120 * SECOND)));
+    assert!(slower.failed < follows.failed && slower.used < follows.used, "a longer recovery tries less: {slower:?}");
+}
+
+/// The shares of a service that falters: how much of what it takes is used, and how many of the granted calls fail.
+#[derive(Debug)]
+struct Shares {
+    used: f64,
+    failed: f64,
+}
+
+fn faltering(follows: Option<SlowDown>) -> Shares {
+    let limit = Limit::token_bucket("theirs", 50, SECOND).capacity(10);
+    let service = Some("rate=50 per=1s falters=15 from=10s for=60s".parse().unwrap());
+    let rules = vec![Rule { limit, is_global: true, follows }];
+    let mut simulation = Simulation::new(Trial { rules, service, ..Trial::default() });
+    let (traffic, mut granted) = (["poisson rate=60 per=1s for=120s".parse().unwrap()], 0);
+    for call in Arrivals::new(&traffic, 1) {
+        let answer = simulation.call(&call, |_, _, _| ()).unwrap();
+        granted += u32::from(matches!(answer, Some(Answer::Granted { .. })));
+    }
+    let failed = f64::from(u32::try_from(simulation.failed()).unwrap());
+    let [granted, taken] = [granted, 60 * 50 + 60 * 15].map(f64::from);
+    Shares { used: (granted - failed) / taken, failed: failed / granted }
+}
+
 #[test]
 fn funds_are_in_the_wallets_whichever_limits_these_are() {
-    let rule = |limit, is_global| Rule { limit, is_global };
+    let rule = |limit, is_global| Rule { limit, is_global, follows: None };
     let many = rule(Limit::token_bucket("many", 100, SECOND), false);
     let (own, shared) = (rule(Limit::wallet("own"), false), rule(Limit::wallet("shared"), true));
     for rules in [[many.clone(), own.clone()], [own, many.clone()], [many.clone(), shared.clone()], [shared, many]] {
@@ -165,7 +198,7 @@ fn arrival(second: i64, cost: u32) -> Arrival {
 }
 
 fn of(limits: impl IntoIterator<Item = Limit>) -> Trial {
-    let rules = limits.into_iter().map(|limit| Rule { limit, is_global: false });
+    let rules = limits.into_iter().map(|limit| Rule { limit, is_global: false, follows: None });
     Trial { rules: rules.collect(), ..Trial::default() }
 }
 
@@ -181,4 +214,5 @@ const FREE: Trial = Trial {
     dies: None,
     lapses_after: None,
     funds: Tokens::ZERO,
+    service: None,
 };

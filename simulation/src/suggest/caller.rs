@@ -69,7 +69,7 @@ impl Caller {
     /// Makes the calls, as long as `see` wants to see more answers.
     fn ask(&self, limit: Limit, mut see: impl FnMut(Option<Answer>) -> bool) -> Result<(), String> {
         let mut simulation =
-            Simulation::new(Trial { rules: vec![Rule { limit, is_global: false }], ..Trial::default() });
+            Simulation::new(Trial { rules: vec![Rule { limit, is_global: false, follows: None }], ..Trial::default() });
         for call in &self.calls {
             let answer = simulation.call(call, |_, _, _| ()).map_err(|error: Error| error.to_string())?;
             if !see(answer) {

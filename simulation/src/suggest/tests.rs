@@ -197,7 +197,7 @@ fn traffic(most: u32) -> impl Strategy<Value = Vec<Arrival>> {
 
 /// Calls and keys that a limit refuses, in one run over all callers.
 fn refused(limit: &Limit, calls: &[Arrival]) -> (usize, usize) {
-    let rules = vec![Rule { limit: limit.clone(), is_global: false }];
+    let rules = vec![Rule { limit: limit.clone(), is_global: false, follows: None }];
     let mut simulation = Simulation::new(Trial { rules, ..Trial::default() });
     let (mut count, mut keys) = (0, HashSet::new());
     for call in calls {
