@@ -577,7 +577,20 @@ test("recorded calls are read, and dropped", async () => {
   assert.deepEqual(await figures(), [["1", "1", "3.5"]]);
   assert.match(await text("#recorded"), /stays on this machine/);
   await browser.click("#tab-command");
-  assert.match(await text("#text"), /--trace 'tollgate-calls-\d+\.csv'$/);
+  const name = "tollgate-calls-\\d+\\.csv";
+  const search = `tollgate suggest --trace '${name}' --kind token_bucket --per '1s'`;
+  assert.match(await text("#text"), new RegExp(`--trace '${name}'\n\n# Which numbers .*:\n${search}$`));
+  await browser.click("#limit-a-global");
+  assert.match(await text("#text"), new RegExp(`\n${search} --global$`));
+  await browser.click("#limit-a-global");
+  const become = (kind) =>
+    browser.run((kind) => {
+      document.querySelector("#limit-a-kind").value = kind;
+      document.querySelector("#limit-a-kind").dispatchEvent(new Event("input", { bubbles: true }));
+    }, kind);
+  await become("wallet");
+  assert.match(await text("#text"), new RegExp(`--trace '${name}'$`), "no trace tells the numbers of a wallet");
+  await become("token_bucket");
   await browser.click("#drop");
   assert.deepEqual(await figures(), [["25", "25", "5"]]);
   await choose("time,key,cost\n1735689600,bob,2\n");

@@ -718,7 +718,7 @@ async function load(): Promise<void> {
   input.value = "";
   at<HTMLSelectElement>("preset").value = "";
   at("point").textContent = "";
-  at("recorded").querySelector("span")!.textContent = `${file}: it stays on this machine, and no link carries it.`;
+  at("recorded").querySelector("span")!.textContent = `${file}: it stays on this machine, and no link carries it. The tab “command” has the line that finds numbers for it.`;
   update("end");
 }
 

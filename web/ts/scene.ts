@@ -129,10 +129,9 @@ export function tomlOf(form: LimitForm): string {
 
 /**
  * The command that tries the same: on the calls of a file, if it has a name, and on those by hand of this caller. It
- * says in which ways the command differs.
+ * says in which ways the command differs. For a file there is the search for numbers as well.
  */
 export function commandOf(state: State, file: string, caller: string): string {
-  const quoted = (text: string) => `'${text.replaceAll("'", "'\\''")}'`;
   const options = state.limits.map((form) => {
     const table = `${nameOf(form)} = { ${entries(form).join(", ")} }`;
     return `${form.global ? "--global" : "--limit"} ${quoted(table)}`;
@@ -155,7 +154,23 @@ export function commandOf(state: State, file: string, caller: string): string {
     lacks.push("# Without the calls made by hand: a trace takes no others.\n");
   if (asking === "in_turn" && state.limits[0]!.global && !state.limits[1]!.global)
     lacks.push("# It asks B first: limits for each key come before those that are shared.\n");
-  return `${lacks.join("")}tollgate simulate ${options.join(" \\\n    ")}`;
+  return `${lacks.join("")}tollgate simulate ${options.join(" \\\n    ")}${file === "" ? "" : suggestOf(state, quoted(file))}`;
+}
+
+/** The commands that search numbers for recorded calls. Here that would take seconds, and a seventh more to load. */
+function suggestOf({ limits }: State, file: string): string {
+  const searched = limits.filter(({ kind }) => ["token_bucket", "fixed_window", "sliding_window"].includes(kind));
+  const lines = searched.map(
+    ({ kind, per, global }) =>
+      `tollgate suggest --trace ${file} --kind ${kind} --per ${quoted(per)}${global ? " --global" : ""}`,
+  );
+  if (lines.length === 0) return "";
+  return `\n\n# Which numbers refuse at most 0.1 % of these calls:\n${[...new Set(lines)].join("\n")}`;
+}
+
+/** A text as one word of a shell. */
+function quoted(text: string): string {
+  return `'${text.replaceAll("'", "'\\''")}'`;
 }
 
 /** How the second limit is asked, if there is one. */
