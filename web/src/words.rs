@@ -1,6 +1,9 @@
+use std::error::Error;
+use std::fmt;
+
 use serde::Deserialize;
-use serde::de::value::{Error as Wrong, MapDeserializer};
-use serde::de::{Deserializer, IntoDeserializer, Visitor, value::StrDeserializer};
+use serde::de::value::{MapDeserializer, StrDeserializer};
+use serde::de::{self, Deserializer, Expected, IntoDeserializer, Unexpected, Visitor};
 use tollgate::{Limit, LimitError, LimitSpec};
 
 use crate::fault::Fault;
@@ -54,7 +57,7 @@ fn limit_of(words: &[(&str, &str)]) -> Result<Limit, String> {
 #[derive(Clone, Copy)]
 struct Word<'w>(&'w str);
 
-impl<'de> IntoDeserializer<'de> for Word<'de> {
+impl<'de> IntoDeserializer<'de, Wrong> for Word<'de> {
     type Deserializer = Self;
 
     fn into_deserializer(self) -> Self {
@@ -100,6 +103,41 @@ impl<'de> Deserializer<'de> for Word<'de> {
     serde::forward_to_deserialize_any! {
         bool i8 i16 i32 i64 i128 u8 u16 u32 u64 u128 f32 f64 char str bytes byte_buf unit unit_struct seq tuple
         tuple_struct map struct identifier ignored_any
+    }
+}
+
+/// The fault of a word. Serde's own one can quote every value: what writes a float is large, and no word is read as one.
+#[derive(Debug)]
+struct Wrong(String);
+
+impl fmt::Display for Wrong {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+impl Error for Wrong {}
+
+impl de::Error for Wrong {
+    fn custom<T: fmt::Display>(message: T) -> Self {
+        Self(message.to_string())
+    }
+
+    fn invalid_type(found: Unexpected<'_>, expected: &dyn Expected) -> Self {
+        Self(format!("invalid type: {}, expected {expected}", quoted(found)))
+    }
+
+    fn invalid_value(found: Unexpected<'_>, expected: &dyn Expected) -> Self {
+        Self(format!("invalid value: {}, expected {expected}", quoted(found)))
+    }
+}
+
+/// A word as serde quotes it.
+fn quoted(found: Unexpected<'_>) -> String {
+    match found {
+        Unexpected::Str(text) => format!("string {text:?}"),
+        Unexpected::Unsigned(number) => format!("integer `{number}`"),
+        _ => "another value".to_owned(),
     }
 }
 
