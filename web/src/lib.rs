@@ -7,6 +7,7 @@ mod fault;
 mod recording;
 mod scene;
 mod source;
+mod suggested;
 mod window;
 mod words;
 
@@ -14,6 +15,7 @@ use wasm_bindgen::prelude::*;
 
 pub use recording::{Recording, TrialRecord};
 use scene::Scene;
+pub use suggested::Suggested;
 
 /// Prepares the calls of a scene, and a trial of each of its limits. A scene is a text of names and values in turn,
 /// each before a NUL.
@@ -35,4 +37,14 @@ pub fn simulate(scene: &str) -> Result<Recording, String> {
 pub fn rust_of(scene: &str) -> Result<String, String> {
     let limit = Scene::read(scene).limit();
     limit.map(|limit| source::constant(&limit)).map_err(|faults| fault::text(&faults))
+}
+
+/// Numbers for the first limit of a scene that would have refused at most a share of its calls: `0.1%`.
+///
+/// # Errors
+///
+/// The faults of the scene and of the share, as one text.
+#[wasm_bindgen]
+pub fn suggest(scene: &str, refuse_at_most: &str) -> Result<Suggested, String> {
+    Suggested::of(&Scene::read(scene), refuse_at_most).map_err(|faults| fault::text(&faults))
 }

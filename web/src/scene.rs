@@ -111,6 +111,11 @@ impl Scene {
         self.limits.first().expect("it is asked of one").limit("limit")
     }
 
+    /// Whether all callers share the first limit.
+    pub(crate) fn is_global(&self) -> bool {
+        self.limits.first().is_some_and(|limit| limit.global)
+    }
+
     /// Prepares the calls, and a trial of each limit.
     pub(crate) fn record(&self) -> Result<Recording, Vec<Fault>> {
         match (self.trials(), self.calls()) {
@@ -189,15 +194,16 @@ impl Scene {
     }
 
     /// All calls in their order.
-    fn calls(&self) -> Result<Calls, Vec<Fault>> {
+    pub(crate) fn calls(&self) -> Result<Calls, Vec<Fault>> {
         let (mut made, start, end) = if self.csv.is_empty() { self.made()? } else { self.recorded()? };
         let caller = made.first().map_or_else(|| Key::new("you"), |first| Ok(first.key.clone()));
         let caller = caller.expect("a short word is a key");
         for click in &self.clicks {
             let after = click.parse().map_err(|_| vec![Fault::of("clicks", "it is no whole number")])?;
-            made.push(Arrival { at: start.plus(Duration::from_micros(after)), key: caller.clone(), cost: Tokens::ONE });
+            let at = start.plus(Duration::from_micros(after));
+            let place = made.partition_point(|call| call.at <= at);
+            made.insert(place, Arrival { at, key: caller.clone(), cost: Tokens::ONE });
         }
-        made.sort_by_key(|call| call.at);
         if made.len() > MOST_CALLS {
             return Err(vec![Fault::of(if self.csv.is_empty() { "traffic" } else { "csv" }, TOO_MANY)]);
         }

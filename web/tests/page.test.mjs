@@ -558,22 +558,7 @@ test("the keyboard reaches every control", async () => {
 
 test("recorded calls are read, and dropped", async () => {
   await browser.open(page + FIVE);
-  const file = `${tmpdir()}/tollgate-calls-${process.pid}.csv`;
-  const choose = async (lines) => {
-    await writeFile(file, lines);
-    await browser.type("#csv", file);
-    await browser.run(
-      () =>
-        new Promise((read) => {
-          const look = () =>
-            document.querySelector("#recorded").hidden && document.querySelector("#csv-fault").textContent === ""
-              ? requestAnimationFrame(look)
-              : read();
-          look();
-        }),
-    );
-  };
-  await choose("time,key,cost\n1735689600,bob,2\n1735689600.1,bob,4\n");
+  await load("time,key,cost\n1735689600,bob,2\n1735689600.1,bob,4\n");
   assert.deepEqual(await figures(), [["1", "1", "3.5"]]);
   assert.match(await text("#recorded"), /stays on this machine/);
   await browser.click("#tab-command");
@@ -583,26 +568,85 @@ test("recorded calls are read, and dropped", async () => {
   await browser.click("#limit-a-global");
   assert.match(await text("#text"), new RegExp(`\n${search} --global$`));
   await browser.click("#limit-a-global");
-  const become = (kind) =>
-    browser.run((kind) => {
-      document.querySelector("#limit-a-kind").value = kind;
-      document.querySelector("#limit-a-kind").dispatchEvent(new Event("input", { bubbles: true }));
-    }, kind);
   await become("wallet");
   assert.match(await text("#text"), new RegExp(`--trace '${name}'$`), "no trace tells the numbers of a wallet");
   await become("token_bucket");
   await browser.click("#drop");
   assert.deepEqual(await figures(), [["25", "25", "5"]]);
-  await choose("time,key,cost\n1735689600,bob,2\n");
+  await load("time,key,cost\n1735689600,bob,2\n");
   assert.deepEqual(await figures(), [["1", "0", "3"]], "the same file can be chosen again");
   await browser.run((hash) => (location.hash = hash), limit("token_bucket", "four", "rate=4 per=1s"));
   await browser.run(() => new Promise(requestAnimationFrame));
   assert.deepEqual(await figures(), [["20", "30", "4"]], "a link is of its own calls");
-  await choose(`time\n${"1735689600\n".repeat(20_001)}`);
+  await load(`time\n${"1735689600\n".repeat(20_001)}`);
   assert.match(await text("#csv-fault"), /^these are more than 20000 calls/);
   assert.ok(await seen("#csv-fault"), "where the file is chosen");
   assert.equal(await text("#calls-fault"), "");
   assert.deepEqual(await figures(), [["20", "30", "4"]], "the last good state stays");
+});
+
+test("numbers are suggested for recorded calls, and used", async () => {
+  await browser.open(page + limit("token_bucket", "five", "rate=5 per=1m"));
+  const bursts = [0, 60, 120, 180].flatMap((at) => [...Array(7).fill(`${at},ada`), `${at},bob`]);
+  await load(`time,key\n${bursts.join("\n")}\n`);
+  await suggest("0%");
+  const rows = await browser.run(() =>
+    [...document.querySelectorAll("#suggested tbody tr")].map((row) =>
+      [...row.querySelectorAll("td")].map((cell) => cell.textContent).concat(row.className),
+    ),
+  );
+  assert.deepEqual(
+    rows.find((row) => row.at(-1) === "chosen"),
+    ["7", "7", "0", "0", "Use", "chosen"],
+  );
+  assert.deepEqual(rows[0], ["1", "25", "0", "0", "Use", ""], "of 28 three come back in three minutes");
+  await browser.click("#suggested .chosen button");
+  assert.deepEqual([await value("#limit-a-rate"), await value("#limit-a-capacity")], ["7", "7"]);
+  assert.deepEqual((await figures())[0].slice(0, 2), ["32", "0"]);
+  await browser.click("#tab-toml");
+  assert.match(await text("#text"), /rate = 7\nper = "1m"\ncapacity = 7$/);
+  assert.match(await text("#suggested"), /bold grants a key the least in any 1m/, "the answer stays");
+  await suggest("25%");
+  assert.match(await text("#suggested"), /caution: 25 % of 2 keys is less than one, so none may be refused/);
+  await browser.click("#limit-a-global");
+  assert.equal(await text("#suggested"), "", "that is another question");
+  await suggest("25%");
+  assert.equal(await text("#suggested thead"), "ratecapacitycalls refused", "the share is that of calls alone");
+  await suggest("1");
+  assert.equal(await text("#share-fault"), "it has no per cent sign (write 0.1%)");
+  await become("wallet");
+  await suggest("1%");
+  assert.match(await text("#share-fault"), /^no trace tells the numbers of a wallet/);
+  assert.deepEqual(await browser.complaints(), []);
+});
+
+test("a search ends where the question changes", async () => {
+  await browser.open(page + FIVE);
+  await load("time\n1\n2\n");
+  const ended = await browser.run(() => {
+    let ended = 0;
+    const terminate = Worker.prototype.terminate;
+    Worker.prototype.terminate = function () {
+      ended += 1;
+      terminate.call(this);
+    };
+    const ends = [];
+    for (const selector of ["#share", "#limit-a-per", "#suggest", "#drop"]) {
+      document.querySelector("#suggest").click();
+      const element = document.querySelector(selector);
+      if (element.value === "1s") element.value = "2s";
+      if (element.tagName === "BUTTON") element.click();
+      else element.dispatchEvent(new Event("input", { bubbles: true }));
+      ends.push([ended, document.querySelector("#suggested").textContent]);
+    }
+    return ends;
+  });
+  assert.deepEqual(ended, [
+    [1, ""],
+    [2, ""],
+    [3, "Searching …"],
+    [5, ""],
+  ]);
 });
 
 test("every control has a name", async () => {
@@ -813,6 +857,46 @@ function seen(selector) {
     (selector) => document.querySelector(selector).checkVisibility({ visibilityProperty: true }),
     selector,
   );
+}
+
+/** Has the page read recorded calls. */
+async function load(lines) {
+  const file = `${tmpdir()}/tollgate-calls-${process.pid}.csv`;
+  await writeFile(file, lines);
+  await browser.type("#csv", file);
+  await browser.run(
+    () =>
+      new Promise((read) => {
+        const look = () =>
+          document.querySelector("#recorded").hidden && document.querySelector("#csv-fault").textContent === ""
+            ? requestAnimationFrame(look)
+            : read();
+        look();
+      }),
+  );
+}
+
+/** Has the page search for numbers, and waits for the answer. */
+async function suggest(share) {
+  await browser.fill("#share", share);
+  await browser.click("#suggest");
+  await browser.run(
+    () =>
+      new Promise((found) => {
+        const place = document.querySelector("#suggested");
+        const look = () => place.ariaBusy === "true" || found();
+        new MutationObserver(look).observe(place, { attributes: true });
+        look();
+      }),
+  );
+}
+
+/** Makes limit A one of another kind. */
+function become(kind) {
+  return browser.run((kind) => {
+    document.querySelector("#limit-a-kind").value = kind;
+    document.querySelector("#limit-a-kind").dispatchEvent(new Event("input", { bubbles: true }));
+  }, kind);
 }
 
 /** What a button copies. */

@@ -140,7 +140,7 @@ function figuresOf(answers: Uint8Array, waits: Float64Array): Figures {
 }
 
 /** A scene as the core reads it: names and values in turn, each before a NUL. What belongs to a limit follows it. */
-function textOf({ limits, ...others }: Scene): string {
+export function textOf({ limits, ...others }: Scene): string {
   const pairs = limits.flatMap(({ name, words, global, follows }) => [
     ["limit", name],
     ...words,
@@ -167,7 +167,7 @@ function told<T>(ask: () => T): T {
 }
 
 /** Places and messages in turn, each before a NUL. */
-function faultsOf(text: string): Fault[] {
+export function faultsOf(text: string): Fault[] {
   return [...text.matchAll(/(.*?)\0(.*?)\0/gs)].map(([, place = "", message = ""]) => ({ place, message }));
 }
 

@@ -16,6 +16,8 @@ import {
   tomlOf,
   triedOf,
 } from "./scene";
+import { askedOf, chosen } from "./suggestion";
+import { suggestionPanel } from "./suggestion-panel";
 
 const at = <T extends HTMLElement>(id: string) => document.getElementById(id) as T;
 const TEXTS = [...WORDS, "lend"] as const;
@@ -74,6 +76,14 @@ const editors = SIDES.map((side, place) =>
   limitEditor(`limit-${side.toLowerCase()}`, `Limit ${side}`, (form) =>
     change({ limits: state.limits.with(place, form) }),
   ),
+);
+
+const suggestAbout = suggestionPanel(
+  () => {
+    const limit = askedOf(state.limits[0]!);
+    return { scene: sceneOf({ ...state, limits: [limit] }, csv), limit };
+  },
+  (choice) => change({ limits: state.limits.with(0, chosen(state.limits[0]!, choice)) }),
 );
 
 // The fields.
@@ -187,6 +197,8 @@ function fill(faults: Fault[]): void {
   at<HTMLInputElement>("reserve").checked = state.reserve;
   at<HTMLButtonElement>("forget").disabled = state.clicks.length === 0;
   at("recorded").hidden = csv === "";
+  const { name, kind, per, global } = state.limits[0]!;
+  suggestAbout(csv, name, kind, per, `${global}`, `${state.clicks}`);
   calls.disabled = csv !== "";
 }
 
@@ -718,7 +730,7 @@ async function load(): Promise<void> {
   input.value = "";
   at<HTMLSelectElement>("preset").value = "";
   at("point").textContent = "";
-  at("recorded").querySelector("span")!.textContent = `${file}: it stays on this machine, and no link carries it. The tab “command” has the line that finds numbers for it.`;
+  at("recorded").querySelector("span")!.textContent = `${file}: it stays on this machine, and no link carries it.`;
   update("end");
 }
 

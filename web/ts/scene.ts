@@ -157,7 +157,7 @@ export function commandOf(state: State, file: string, caller: string): string {
   return `${lacks.join("")}tollgate simulate ${options.join(" \\\n    ")}${file === "" ? "" : suggestOf(state, quoted(file))}`;
 }
 
-/** The commands that search numbers for recorded calls. Here that would take seconds, and a seventh more to load. */
+/** The commands that search numbers for recorded calls, as the page does. */
 function suggestOf({ limits }: State, file: string): string {
   const searched = limits.filter(({ kind }) => ["token_bucket", "fixed_window", "sliding_window"].includes(kind));
   const lines = searched.map(

@@ -1,5 +1,3 @@
-use std::collections::BTreeMap;
-
 use tollgate::{Limit, LimitError, LimitKind, LimitSpec, Tokens};
 
 use super::caller::Caller;
@@ -49,34 +47,38 @@ impl Search<'_> {
         // A higher rate refuses none of the others, either, with a capacity from the floor on.
         let heavy: Vec<_> = depths.iter().filter(|(depth, _)| *depth > floor).map(|(_, caller)| *caller).collect();
         // It is hardly less than the capacity of a higher rate, or more than that of a lower one.
-        let fit = |rate, fits: &BTreeMap<i64, Fit>| {
-            let higher = fits.range(rate..).next().map(|(_, fit)| fit.number - 1);
-            let lower = fits.range(..rate).next_back().map(|(_, fit)| fit.number);
+        let fit = |rate, fits: &[(i64, Fit)]| {
+            let place = place_of(fits, rate);
+            let higher = fits.get(place).map(|(_, fit)| fit.number - 1);
+            let lower = fits[..place].last().map(|(_, fit)| fit.number);
             let guesses = higher.into_iter().chain(lower);
             let fit = self.fit(Some(rate), &self.depths(Some(rate), &heavy)?, floor, guesses)?;
             let is_by_calls = fit.is_by_calls || fit.number == floor && is_floor_by_calls;
             Ok::<_, String>(Fit { is_by_calls, ..fit })
         };
 
-        let mut fits = BTreeMap::from([(top, last), (1, first)]);
+        let mut fits = vec![(1, first)];
+        put(&mut fits, top, last);
         for rate in steps(2, top) {
-            fits.insert(rate, fit(rate, &fits)?);
+            let found = fit(rate, &fits)?;
+            put(&mut fits, rate, found);
         }
-        let shown: Vec<_> = fits.keys().copied().collect();
+        let shown: Vec<_> = fits.iter().map(|(rate, _)| *rate).collect();
         let mut gaps: Vec<_> = shown.windows(2).map(|pair| (pair[0], pair[1])).collect();
         while let Some((low, high)) = gaps.pop() {
             let best = fits.iter().map(|(rate, fit)| rate + fit.number).min().expect("the first is there");
-            if high - low < 2 || low + 1 + fits[&high].number > best - best / 100 {
+            if high - low < 2 || low + 1 + fits[place_of(&fits, high)].1.number > best - best / 100 {
                 continue;
             }
             let middle = low.midpoint(high);
-            fits.insert(middle, fit(middle, &fits)?);
+            let found = fit(middle, &fits)?;
+            put(&mut fits, middle, found);
             gaps.extend([(low, middle), (middle, high)]);
         }
         let chosen =
-            *fits.iter().min_by_key(|(rate, fit)| (*rate + fit.number, fit.number)).expect("the first is there").0;
-        fits.retain(|rate, _| *rate == chosen || shown.contains(rate));
-        Ok(Found::among(fits.into_iter().collect(), chosen))
+            fits.iter().min_by_key(|(rate, fit)| (*rate + fit.number, fit.number)).expect("the first is there").0;
+        fits.retain(|(rate, _)| *rate == chosen || shown.contains(rate));
+        Ok(Found::among(fits, chosen))
     }
 
     /// The least size of a window, among others that refuse more and less.
@@ -84,20 +86,20 @@ impl Search<'_> {
         let depths = self.depths(None, &callers.iter().collect::<Vec<_>>())?;
         let fit = self.fit(None, &depths, 1, [])?;
         let (chosen, none) = (fit.number, depths[0].0);
-        let mut fits = BTreeMap::new();
+        let mut fits = Vec::new();
         for number in steps(1 + chosen / 10, none).chain([none]) {
             let choice = self.choice(None, number, &depths, usize::MAX)?.expect("there is no bound");
-            fits.insert(number, Fit { number, choice, is_by_calls: false });
+            put(&mut fits, number, Fit { number, choice, is_by_calls: false });
         }
-        fits.insert(chosen, fit);
-        Ok(Found::among(fits.into_iter().collect(), chosen))
+        put(&mut fits, chosen, fit);
+        Ok(Found::among(fits, chosen))
     }
 
     /// How deep each caller goes, the deepest first.
     fn depths<'c>(&self, rate: Rate, callers: &[&'c Caller]) -> Result<Vec<Deep<'c>>, String> {
         let depth = |caller: &&'c Caller| Ok((caller.depth(|number| self.limit(rate, number))?, *caller));
         let mut depths = callers.iter().map(depth).collect::<Result<Vec<_>, String>>()?;
-        depths.sort_by_key(|(depth, _)| std::cmp::Reverse(*depth));
+        depths.sort_unstable_by_key(|(depth, _)| std::cmp::Reverse(*depth));
         Ok(depths)
     }
 
@@ -160,6 +162,21 @@ impl Found {
         fits.dedup_by(|(_, later), (_, earlier)| later.number == earlier.number);
         let chosen = fits.iter().position(|(place, _)| *place == chosen).expect("it has the least of both numbers");
         Self { choices: fits.into_iter().map(|(_, fit)| fit.choice).collect(), chosen, is_by_calls }
+    }
+}
+
+/// Where the first number is that is not below this one. The fits are few, and a map would be as much code for a
+/// browser to load as the search itself.
+fn place_of(fits: &[(i64, Fit)], number: i64) -> usize {
+    fits.partition_point(|(other, _)| *other < number)
+}
+
+/// Puts a fit in its order, in place of the one with its number.
+fn put(fits: &mut Vec<(i64, Fit)>, number: i64, fit: Fit) {
+    let place = place_of(fits, number);
+    match fits.get_mut(place).filter(|(other, _)| *other == number) {
+        Some(same) => same.1 = fit,
+        None => fits.insert(place, (number, fit)),
     }
 }
 
