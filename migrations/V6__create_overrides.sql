@@ -137,7 +137,7 @@ language plpgsql security definer set search_path = pg_catalog, pg_temp set row_
 #variable_conflict use_variable
 declare
     of_key text collate "C" := tollgate._whom(limit_name, key, every_key);
-    clock timestamptz; fault text; was tollgate.override; present int8 := 1000000; share int8;
+    clock timestamptz; fault text; was tollgate.override; present int8; share int8; written tollgate.override;
 begin
     fault := case
         when (percent between 1 and 99) is not true then 'percent is what a report leaves of the rate, from 1 to 99'
@@ -153,9 +153,9 @@ begin
     if fault is not null then
         raise exception using errcode = 'TG002', message = format('limit %L: %s', limit_name, fault);
     end if;
-    -- Most reports come within the cool-down, and take no lock. The others take turns.
-    for is_my_turn in 0 .. 1 loop
-        if is_my_turn = 1 then
+    -- Most reports come within the cool-down, and take no lock. The others take turns on their node.
+    for attempt in 0 .. 2 loop
+        if attempt = 1 then
             perform pg_advisory_xact_lock(
                 hash_record_extended(row('tollgate.overrides'::text, limit_name, of_key, 'slowdown'::text), 0));
         end if;
@@ -165,14 +165,20 @@ begin
         if clock >= was.starts_at and clock < least(was.ends_at, was.starts_at + cool_down) then
             return was;
         end if;
+        continue when attempt = 0;
+        present := case when clock >= was.starts_at and clock < was.ends_at
+                        then tollgate._share(was.rate, was.starts_at, was.ends_at, clock) else 1000000 end;
+        -- A reporter with a higher least share does not speed the limit up.
+        share := greatest(1, least(present, greatest(least_percent * 10000, present * percent / 100)));
+        written := tollgate._report(limit_name, of_key, 'slowdown', 'slowed', share, clock,
+                                    clock + (1000000 - share) * 0.000001::float8 * recovers, 'trouble was reported',
+                                    was.set_at);
+        if written.name is not null then
+            return written;
+        end if;
     end loop;
-    if clock >= was.starts_at and clock < was.ends_at then
-        present := tollgate._share(was.rate, was.starts_at, was.ends_at, clock);
-    end if;
-    -- A reporter with a higher least share does not speed the limit up.
-    share := greatest(1, least(present, greatest(least_percent * 10000, present * percent / 100)));
-    return tollgate._report(limit_name, of_key, 'slowdown', 'slowed', share, clock,
-                            clock + (1000000 - share) * 0.000001::float8 * recovers, 'trouble was reported');
+    raise exception using errcode = 'serialization_failure', message = format(
+        'limit %L: somebody else reports on it', limit_name);
 end $$;
 
 -- Reports that the other side asks callers to wait: nothing is granted until then, for a day at most. A pause that ends
@@ -185,13 +191,14 @@ language plpgsql security definer set search_path = pg_catalog, pg_temp set row_
 #variable_conflict use_variable
 declare
     of_key text collate "C" := tollgate._whom(limit_name, key, every_key);
-    clock timestamptz; ends_at timestamptz; is_over bool; was tollgate.override;
+    clock timestamptz; ends_at timestamptz; is_over bool; was tollgate.override; is_live bool;
+    written tollgate.override;
 begin
     if num_nonnulls(until, lasting) <> 1 then
         raise exception using errcode = 'TG002', message = format('limit %L: say until or lasting', limit_name);
     end if;
-    for is_my_turn in 0 .. 1 loop
-        if is_my_turn = 1 then
+    for attempt in 0 .. 2 loop
+        if attempt = 1 then
             perform pg_advisory_xact_lock(
                 hash_record_extended(row('tollgate.overrides'::text, limit_name, of_key, 'pause'::text), 0));
         end if;
@@ -201,18 +208,28 @@ begin
         ends_at := to_timestamp(ceil(extract(epoch from ends_at)));
         select o.* into was from tollgate.overrides o
          where o.name = limit_name collate "C" and o.key = of_key and o.label = 'pause';
-        was := case when clock >= was.starts_at and clock < was.ends_at then was end;
-        if is_over or was.ends_at >= ends_at then
-            return was;
+        is_live := clock >= was.starts_at and clock < was.ends_at;
+        if is_over or is_live and was.ends_at >= ends_at then
+            return case when is_live then was end;
+        end if;
+        continue when attempt = 0;
+        written := tollgate._report(limit_name, of_key, 'pause', 'deny', null, clock, ends_at,
+                                    'callers were asked to wait', was.set_at);
+        if written.name is not null then
+            return written;
         end if;
     end loop;
-    return tollgate._report(limit_name, of_key, 'pause', 'deny', null, clock, ends_at, 'callers were asked to wait');
+    raise exception using errcode = 'serialization_failure', message = format(
+        'limit %L: somebody else reports on it', limit_name);
 end $$;
 
--- Writes what was reported, and removes earlier reports on the limit that are over. One transaction at a time removes,
--- so that two never wait for each other.
+-- Writes what was reported, unless the row is not the one that was set at an instant: an advisory lock is one node's,
+-- and on Citus a report through another node may have come first. Then this returns null, and the next attempt
+-- succeeds, because the statement keeps other writers of the table waiting on all nodes. Also removes earlier reports on
+-- the limit that are over. One transaction at a time removes, so that two never wait for each other.
 create function tollgate._report(limit_name text, of_key text, label text, effect text, share int8, clock timestamptz,
-                                 ends_at timestamptz, reason text) returns tollgate.override language plpgsql as $$
+                                 ends_at timestamptz, reason text, was_set_at timestamptz)
+returns tollgate.override language plpgsql as $$
 #variable_conflict use_variable
 declare
     written tollgate.override;
@@ -223,11 +240,15 @@ begin
          where o.name = limit_name collate "C" and o.key <> of_key collate "C" and o.label in ('slowdown', 'pause')
            and o.ends_at <= clock;
     end if;
-    insert into tollgate.overrides (name, key, label, effect, rate, starts_at, ends_at, reason, set_by, set_at)
+    insert into tollgate.overrides as o (name, key, label, effect, rate, starts_at, ends_at, reason, set_by, set_at)
     values (limit_name, of_key, label, effect, share, clock, ends_at, reason, session_user, clock)
         on conflict on constraint overrides_pkey do update
        set effect = excluded.effect, rate = excluded.rate, starts_at = excluded.starts_at, ends_at = excluded.ends_at,
-           reason = excluded.reason, set_by = excluded.set_by, set_at = excluded.set_at;
+           reason = excluded.reason, set_by = excluded.set_by, set_at = excluded.set_at
+     where was_set_at is not distinct from o.set_at;
+    if not found then
+        return null;
+    end if;
     select o.* into written from tollgate.overrides o
      where o.name = limit_name collate "C" and o.key = of_key collate "C" and o.label = label collate "C";
     return written;

@@ -10,6 +10,7 @@ use tollgate::{
 
 mod cuts;
 mod labels;
+mod nodes;
 mod slow_down;
 mod unreadable;
 

@@ -400,7 +400,7 @@ async fn a_reporter_may_report_and_nothing_else() {
     for wrong in [
         "select tollgate.set_override('ten', 'k', 'deny', reason => 'x')",
         "select tollgate.remove_override('ten', 'k', label => 'pause')",
-        "select tollgate._report('ten', 'k', 'x', 'deny', null, now(), now(), 'x')",
+        "select tollgate._report('ten', 'k', 'x', 'deny', null, now(), now(), 'x', now())",
         "delete from tollgate.overrides",
     ] {
         assert_eq!(fails(&mut conn, wrong).await, "42501", "{wrong}");

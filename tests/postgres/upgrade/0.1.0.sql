@@ -928,10 +928,10 @@ CREATE FUNCTION tollgate._remove(storage text, limit_name text, of_key text) RET
 
 
 --
--- Name: _report(text, text, text, text, bigint, timestamp with time zone, timestamp with time zone, text); Type: FUNCTION; Schema: tollgate; Owner: -
+-- Name: _report(text, text, text, text, bigint, timestamp with time zone, timestamp with time zone, text, timestamp with time zone); Type: FUNCTION; Schema: tollgate; Owner: -
 --
 
-CREATE FUNCTION tollgate._report(limit_name text, of_key text, label text, effect text, share bigint, clock timestamp with time zone, ends_at timestamp with time zone, reason text) RETURNS tollgate.override
+CREATE FUNCTION tollgate._report(limit_name text, of_key text, label text, effect text, share bigint, clock timestamp with time zone, ends_at timestamp with time zone, reason text, was_set_at timestamp with time zone) RETURNS tollgate.override
     LANGUAGE plpgsql
     AS $$
 #variable_conflict use_variable
@@ -944,11 +944,15 @@ begin
          where o.name = limit_name collate "C" and o.key <> of_key collate "C" and o.label in ('slowdown', 'pause')
            and o.ends_at <= clock;
     end if;
-    insert into tollgate.overrides (name, key, label, effect, rate, starts_at, ends_at, reason, set_by, set_at)
+    insert into tollgate.overrides as o (name, key, label, effect, rate, starts_at, ends_at, reason, set_by, set_at)
     values (limit_name, of_key, label, effect, share, clock, ends_at, reason, session_user, clock)
         on conflict on constraint overrides_pkey do update
        set effect = excluded.effect, rate = excluded.rate, starts_at = excluded.starts_at, ends_at = excluded.ends_at,
-           reason = excluded.reason, set_by = excluded.set_by, set_at = excluded.set_at;
+           reason = excluded.reason, set_by = excluded.set_by, set_at = excluded.set_at
+     where was_set_at is not distinct from o.set_at;
+    if not found then
+        return null;
+    end if;
     select o.* into written from tollgate.overrides o
      where o.name = limit_name collate "C" and o.key = of_key collate "C" and o.label = label collate "C";
     return written;
@@ -1346,13 +1350,14 @@ CREATE FUNCTION tollgate.pause(limit_name text, key text DEFAULT NULL::text, eve
 #variable_conflict use_variable
 declare
     of_key text collate "C" := tollgate._whom(limit_name, key, every_key);
-    clock timestamptz; ends_at timestamptz; is_over bool; was tollgate.override;
+    clock timestamptz; ends_at timestamptz; is_over bool; was tollgate.override; is_live bool;
+    written tollgate.override;
 begin
     if num_nonnulls(until, lasting) <> 1 then
         raise exception using errcode = 'TG002', message = format('limit %L: say until or lasting', limit_name);
     end if;
-    for is_my_turn in 0 .. 1 loop
-        if is_my_turn = 1 then
+    for attempt in 0 .. 2 loop
+        if attempt = 1 then
             perform pg_advisory_xact_lock(
                 hash_record_extended(row('tollgate.overrides'::text, limit_name, of_key, 'pause'::text), 0));
         end if;
@@ -1362,12 +1367,19 @@ begin
         ends_at := to_timestamp(ceil(extract(epoch from ends_at)));
         select o.* into was from tollgate.overrides o
          where o.name = limit_name collate "C" and o.key = of_key and o.label = 'pause';
-        was := case when clock >= was.starts_at and clock < was.ends_at then was end;
-        if is_over or was.ends_at >= ends_at then
-            return was;
+        is_live := clock >= was.starts_at and clock < was.ends_at;
+        if is_over or is_live and was.ends_at >= ends_at then
+            return case when is_live then was end;
+        end if;
+        continue when attempt = 0;
+        written := tollgate._report(limit_name, of_key, 'pause', 'deny', null, clock, ends_at,
+                                    'callers were asked to wait', was.set_at);
+        if written.name is not null then
+            return written;
         end if;
     end loop;
-    return tollgate._report(limit_name, of_key, 'pause', 'deny', null, clock, ends_at, 'callers were asked to wait');
+    raise exception using errcode = 'serialization_failure', message = format(
+        'limit %L: somebody else reports on it', limit_name);
 end $$;
 
 
@@ -1555,7 +1567,7 @@ CREATE FUNCTION tollgate.slow_down(limit_name text, key text DEFAULT NULL::text,
 #variable_conflict use_variable
 declare
     of_key text collate "C" := tollgate._whom(limit_name, key, every_key);
-    clock timestamptz; fault text; was tollgate.override; present int8 := 1000000; share int8;
+    clock timestamptz; fault text; was tollgate.override; present int8; share int8; written tollgate.override;
 begin
     fault := case
         when (percent between 1 and 99) is not true then 'percent is what a report leaves of the rate, from 1 to 99'
@@ -1571,9 +1583,9 @@ begin
     if fault is not null then
         raise exception using errcode = 'TG002', message = format('limit %L: %s', limit_name, fault);
     end if;
-    -- Most reports come within the cool-down, and take no lock. The others take turns.
-    for is_my_turn in 0 .. 1 loop
-        if is_my_turn = 1 then
+    -- Most reports come within the cool-down, and take no lock. The others take turns on their node.
+    for attempt in 0 .. 2 loop
+        if attempt = 1 then
             perform pg_advisory_xact_lock(
                 hash_record_extended(row('tollgate.overrides'::text, limit_name, of_key, 'slowdown'::text), 0));
         end if;
@@ -1583,14 +1595,20 @@ begin
         if clock >= was.starts_at and clock < least(was.ends_at, was.starts_at + cool_down) then
             return was;
         end if;
+        continue when attempt = 0;
+        present := case when clock >= was.starts_at and clock < was.ends_at
+                        then tollgate._share(was.rate, was.starts_at, was.ends_at, clock) else 1000000 end;
+        -- A reporter with a higher least share does not speed the limit up.
+        share := greatest(1, least(present, greatest(least_percent * 10000, present * percent / 100)));
+        written := tollgate._report(limit_name, of_key, 'slowdown', 'slowed', share, clock,
+                                    clock + (1000000 - share) * 0.000001::float8 * recovers, 'trouble was reported',
+                                    was.set_at);
+        if written.name is not null then
+            return written;
+        end if;
     end loop;
-    if clock >= was.starts_at and clock < was.ends_at then
-        present := tollgate._share(was.rate, was.starts_at, was.ends_at, clock);
-    end if;
-    -- A reporter with a higher least share does not speed the limit up.
-    share := greatest(1, least(present, greatest(least_percent * 10000, present * percent / 100)));
-    return tollgate._report(limit_name, of_key, 'slowdown', 'slowed', share, clock,
-                            clock + (1000000 - share) * 0.000001::float8 * recovers, 'trouble was reported');
+    raise exception using errcode = 'serialization_failure', message = format(
+        'limit %L: somebody else reports on it', limit_name);
 end $$;
 
 
@@ -1826,7 +1844,7 @@ INSERT INTO service.receipts VALUES ('ephemeral_bucket', '{"charges": [{"key": "
 INSERT INTO service.receipts VALUES ('thirds', '{"charges": [{"key": "ada", "cost": 1, "limit": "thirds", "period": 60000000, "refill": 0.333333, "ready_at": 1700000600000000}]}');
 INSERT INTO service.receipts VALUES ('everybody', '{"charges": [{"key": "", "cost": 1, "limit": "everybody", "period": 86400000000, "refill": 100, "ready_at": 1700000600000000}]}');
 INSERT INTO service.receipts VALUES ('bounded', '{"charges": [{"key": "eu|a\\|b", "cost": 1, "limit": "bounded", "period": 86400000000, "refill": 5, "ready_at": 1700000600000000}]}');
-INSERT INTO service.receipts VALUES ('sharded', '{"charges": [{"key": "ada", "cost": 1, "limit": "sharded", "period": 3600000000, "refill": 25, "ready_at": 1700000600000000}]}');
+INSERT INTO service.receipts VALUES ('sharded', '{"charges": [{"key": "ada", "cost": 1, "limit": "sharded", "shard": 3, "period": 3600000000, "refill": 25, "ready_at": 1700000600000000}]}');
 INSERT INTO service.receipts VALUES ('spread_window', '{"charges": [{"key": "ada", "cost": 1, "kind": "window", "limit": "spread_window", "period": 3600000000, "refill": 10, "ready_at": 1700000600000000}]}');
 INSERT INTO service.receipts VALUES ('window', '{"charges": [{"key": "7", "cost": 1, "kind": "window", "limit": "window", "period": 86400000000, "refill": 10, "ready_at": 1700000600000000}]}');
 INSERT INTO service.receipts VALUES ('ephemeral_window', '{"charges": [{"key": "7", "cost": 1, "kind": "window", "limit": "ephemeral_window", "period": 86400000000, "refill": 10, "storage": "ephemeral", "ready_at": 1700000600000000}]}');
@@ -1835,9 +1853,9 @@ INSERT INTO service.receipts VALUES ('steps', '{"charges": [{"key": "ada", "cost
 INSERT INTO service.receipts VALUES ('sliding', '{"charges": [{"key": "ada", "cost": 1, "kind": "sliding", "limit": "sliding", "until": 1700004200000000, "period": 3600000000, "refill": 10, "ready_at": 1700000600000000}]}');
 INSERT INTO service.receipts VALUES ('coarse', '{"charges": [{"key": "ada", "cost": 1, "kind": "sliding", "limit": "coarse", "until": 1700004599999999, "period": 3600000000, "refill": 10, "ready_at": 1700000600000000}]}');
 INSERT INTO service.receipts VALUES ('once', '{"call": {"id": "order_1", "key": "ada", "limit": "once"}, "charges": [{"key": "ada", "cost": 4, "limit": "once", "period": 86400000000, "refill": 10, "ready_at": 1700000600000000}], "lapses_at": 1700087000000000}');
-INSERT INTO service.receipts VALUES ('lapsing', '{"call": {"id": "01a21e5627dafbcbedafcd1fc94319ed", "key": "ada", "limit": "lapsing"}, "charges": [{"key": "ada", "cost": 4, "kind": "sliding", "limit": "lapsing", "until": 1700087000000000, "period": 86400000000, "refill": 10, "ready_at": 1700000600000000}], "lapses_at": 1700004200000000}');
-INSERT INTO service.receipts VALUES ('tracked', '{"call": {"id": "01a21e5627dd1931d262cf3160be11ef", "key": "ada", "limit": "tracked"}, "charges": [{"key": "ada", "cost": 4, "kind": "window", "limit": "tracked", "period": 86400000000, "refill": 10, "ready_at": 1700000600000000}], "lapses_at": 1700004200000000}');
-INSERT INTO service.receipts VALUES ('leased', '{"call": {"id": "job_1", "key": "ada", "limit": "leased"}, "charges": [{"key": "ada", "cost": 1, "kind": "lease", "lease": "01a21e5627df8d8e29a3f0f448a5d4d8", "limit": "leased", "until": 1700004200000000, "period": 3600000000, "refill": 3, "ready_at": 1700000600000000}], "lapses_at": 1700087000000000}');
+INSERT INTO service.receipts VALUES ('lapsing', '{"call": {"id": "01a21ea59389a87eaf630ad0cc441f4c", "key": "ada", "limit": "lapsing"}, "charges": [{"key": "ada", "cost": 4, "kind": "sliding", "limit": "lapsing", "until": 1700087000000000, "period": 86400000000, "refill": 10, "ready_at": 1700000600000000}], "lapses_at": 1700004200000000}');
+INSERT INTO service.receipts VALUES ('tracked', '{"call": {"id": "01a21ea5938c71ef6ba371fd26aae9cc", "key": "ada", "limit": "tracked"}, "charges": [{"key": "ada", "cost": 4, "kind": "window", "limit": "tracked", "period": 86400000000, "refill": 10, "ready_at": 1700000600000000}], "lapses_at": 1700004200000000}');
+INSERT INTO service.receipts VALUES ('leased', '{"call": {"id": "job_1", "key": "ada", "limit": "leased"}, "charges": [{"key": "ada", "cost": 1, "kind": "lease", "lease": "01a21ea5938f7689a03bdf261416ad8b", "limit": "leased", "until": 1700004200000000, "period": 3600000000, "refill": 3, "ready_at": 1700000600000000}], "lapses_at": 1700087000000000}');
 INSERT INTO service.receipts VALUES ('money', '{"charges": [{"key": "acme", "cost": 30, "kind": "wallet", "limit": "money", "ready_at": 1700000600000000}]}');
 INSERT INTO service.receipts VALUES ('contract', '{"charges": [{"key": "acme", "cost": 1, "limit": "contract", "period": 86400000000, "refill": 5, "ready_at": 1700000600000000}]}');
 INSERT INTO service.receipts VALUES ('booked', '{"charges": [{"key": "ada", "cost": 6, "limit": "booked", "period": 60000000, "refill": 1, "ready_at": 1700000900000000}]}');
@@ -1849,9 +1867,9 @@ INSERT INTO service.receipts VALUES ('booked', '{"charges": [{"key": "ada", "cos
 
 INSERT INTO tollgate.calls VALUES (0, 'money', 'acme', 'payment_7', -6505968518662335794, '[]', '{}', '2023-11-14 22:13:20+00', 0, NULL, '2023-11-15 22:13:20+00', false);
 INSERT INTO tollgate.calls VALUES (0, 'once', 'ada', 'order_1', 3222908803921010261, '[{"limit":"once","key":"ada","cost":4,"ready_at":1700000600000000,"refill":10,"period":86400000000}]', '{}', '2023-11-14 22:23:20+00', 0, NULL, '2023-11-15 22:23:20+00', false);
-INSERT INTO tollgate.calls VALUES (0, 'lapsing', 'ada', '01a21e5627dafbcbedafcd1fc94319ed', -6933738996752304088, '[{"limit":"lapsing","key":"ada","cost":4,"ready_at":1700000600000000,"kind":"sliding","until":1700087000000000,"refill":10,"period":86400000000}]', NULL, '2023-11-14 22:23:20+00', 0, '2023-11-14 23:23:20+00', '2023-11-14 23:23:20+00', false);
-INSERT INTO tollgate.calls VALUES (0, 'tracked', 'ada', '01a21e5627dd1931d262cf3160be11ef', -8207726490034608629, '[{"limit":"tracked","key":"ada","cost":4,"ready_at":1700000600000000,"kind":"window","refill":10,"period":86400000000}]', NULL, '2023-11-14 22:23:20+00', 0, NULL, '2023-11-14 23:23:20+00', false);
-INSERT INTO tollgate.calls VALUES (0, 'leased', 'ada', 'job_1', -1956462224117433091, '[{"limit":"leased","key":"ada","cost":1,"ready_at":1700000600000000,"kind":"lease","until":1700004200000000,"refill":3,"period":3600000000,"lease":"01a21e5627df8d8e29a3f0f448a5d4d8"}]', '{}', '2023-11-14 22:23:20+00', 0, NULL, '2023-11-15 22:23:20+00', false);
+INSERT INTO tollgate.calls VALUES (0, 'lapsing', 'ada', '01a21ea59389a87eaf630ad0cc441f4c', -6933738996752304088, '[{"limit":"lapsing","key":"ada","cost":4,"ready_at":1700000600000000,"kind":"sliding","until":1700087000000000,"refill":10,"period":86400000000}]', NULL, '2023-11-14 22:23:20+00', 0, '2023-11-14 23:23:20+00', '2023-11-14 23:23:20+00', false);
+INSERT INTO tollgate.calls VALUES (0, 'tracked', 'ada', '01a21ea5938c71ef6ba371fd26aae9cc', -8207726490034608629, '[{"limit":"tracked","key":"ada","cost":4,"ready_at":1700000600000000,"kind":"window","refill":10,"period":86400000000}]', NULL, '2023-11-14 22:23:20+00', 0, NULL, '2023-11-14 23:23:20+00', false);
+INSERT INTO tollgate.calls VALUES (0, 'leased', 'ada', 'job_1', -1956462224117433091, '[{"limit":"leased","key":"ada","cost":1,"ready_at":1700000600000000,"kind":"lease","until":1700004200000000,"refill":3,"period":3600000000,"lease":"01a21ea5938f7689a03bdf261416ad8b"}]', '{}', '2023-11-14 22:23:20+00', 0, NULL, '2023-11-15 22:23:20+00', false);
 
 
 --
@@ -1863,7 +1881,7 @@ INSERT INTO tollgate.durable VALUES (0, 'thirds', 'ada', 0, -1000000, '2023-11-1
 INSERT INTO tollgate.durable VALUES (0, 'everybody', '', 0, -1305556, '2023-11-14 22:23:20+00', '2023-11-14 22:42:08.000384+00', NULL);
 INSERT INTO tollgate.durable VALUES (0, 'bounded', 'eu|a\|b', 0, -1965278, '2023-11-14 22:23:20+00', '2023-11-15 07:49:20.00384+00', NULL);
 INSERT INTO tollgate.durable VALUES (0, 'sharded', 'ada', 1, -1000000, '2023-11-14 22:13:20+00', '2023-11-14 22:15:44+00', NULL);
-INSERT INTO tollgate.durable VALUES (0, 'sharded', 'ada', 0, -1000000, '2023-11-14 22:23:20+00', '2023-11-14 22:25:44+00', NULL);
+INSERT INTO tollgate.durable VALUES (0, 'sharded', 'ada', 3, -1000000, '2023-11-14 22:23:20+00', '2023-11-14 22:25:44+00', NULL);
 INSERT INTO tollgate.durable VALUES (0, 'spread_window', 'ada', 0, -2000000, '2023-11-14 21:46:31.118505+00', '2023-11-14 22:46:31.118505+00', NULL);
 INSERT INTO tollgate.durable VALUES (0, 'window', '7', 0, -2000000, '2023-11-14 00:00:00+00', '2023-11-15 00:00:00+00', NULL);
 INSERT INTO tollgate.durable VALUES (0, 'period', 'ada', 0, -2000000, '2023-11-11 22:13:20+00', '2023-12-15 16:13:20+00', NULL);
@@ -1873,7 +1891,7 @@ INSERT INTO tollgate.durable VALUES (0, 'coarse', 'ada', 0, -2000000, '2023-11-1
 INSERT INTO tollgate.durable VALUES (0, 'once', 'ada', 0, -4000000, '2023-11-14 22:23:20+00', '2023-11-15 07:59:20+00', NULL);
 INSERT INTO tollgate.durable VALUES (0, 'lapsing', 'ada', 0, -4000000, '2023-11-14 22:23:20+00', '2023-11-15 22:23:20+00', '{1,1700087000000000,4000000}');
 INSERT INTO tollgate.durable VALUES (0, 'tracked', 'ada', 0, -4000000, '2023-11-14 20:53:03.583726+00', '2023-11-15 20:53:03.583726+00', NULL);
-INSERT INTO tollgate.durable VALUES (0, 'leased', 'ada', 0, -1000000, '2023-11-14 22:23:20+00', '2023-11-14 23:23:20+00', '{2,1700004200000000,1000000,117689895650037134,3000506708740396248}');
+INSERT INTO tollgate.durable VALUES (0, 'leased', 'ada', 0, -1000000, '2023-11-14 22:23:20+00', '2023-11-14 23:23:20+00', '{2,1700004200000000,1000000,117690236759144073,-6900676649376371317}');
 INSERT INTO tollgate.durable VALUES (0, 'money', 'acme', 0, 40000000, '2023-11-14 22:23:20+00', '262142-12-31 23:59:59.999999+00', '{3}');
 INSERT INTO tollgate.durable VALUES (0, 'contract', 'acme', 0, -1965278, '2023-11-14 22:23:20+00', '2023-11-15 07:49:20.00384+00', NULL);
 INSERT INTO tollgate.durable VALUES (0, 'booked', 'ada', 0, -6000000, '2023-11-14 22:23:20+00', '2023-11-14 22:29:20+00', NULL);
@@ -1905,20 +1923,20 @@ INSERT INTO tollgate.limits VALUES ('money', 'wallet', 0, 0, 0, 0, NULL, NULL, 1
 -- Data for Name: overrides; Type: TABLE DATA; Schema: tollgate; Owner: -
 --
 
-INSERT INTO tollgate.overrides VALUES ('contract', 'acme', 'contract', 'numbers', 'token_bucket', 5000000, 86400000000, 50000000, 0, '2026-11-27 18:48:12.460682+00', 'infinity', 'of 2026', 'on call', '2026-11-27 18:48:12.460682+00');
-INSERT INTO tollgate.overrides VALUES ('contract', 'mallory', 'ban', 'deny', NULL, NULL, NULL, NULL, NULL, '2026-11-27 18:48:12.464829+00', '2055-07-24 00:00:00+00', 'spam', 'on call', '2026-11-27 18:48:12.464829+00');
+INSERT INTO tollgate.overrides VALUES ('contract', 'acme', 'contract', 'numbers', 'token_bucket', 5000000, 86400000000, 50000000, 0, '2026-11-27 20:14:57.369747+00', 'infinity', 'of 2026', 'on call', '2026-11-27 20:14:57.369747+00');
+INSERT INTO tollgate.overrides VALUES ('contract', 'mallory', 'ban', 'deny', NULL, NULL, NULL, NULL, NULL, '2026-11-27 20:14:57.372967+00', '2055-07-24 00:00:00+00', 'spam', 'on call', '2026-11-27 20:14:57.372967+00');
 
 
 --
 -- Data for Name: schema_history; Type: TABLE DATA; Schema: tollgate; Owner: -
 --
 
-INSERT INTO tollgate.schema_history VALUES (1, 'create_ephemeral', '2026-11-27T18:48:12.382566038Z', '5116352157224578461');
-INSERT INTO tollgate.schema_history VALUES (2, 'create_durable', '2026-11-27T18:48:12.387524287Z', '13895379425595852598');
-INSERT INTO tollgate.schema_history VALUES (3, 'create_balances', '2026-11-27T18:48:12.392138361Z', '4079054656632409427');
-INSERT INTO tollgate.schema_history VALUES (4, 'create_calls', '2026-11-27T18:48:12.394504977Z', '593821626596391510');
-INSERT INTO tollgate.schema_history VALUES (5, 'create_functions', '2026-11-27T18:48:12.401586719Z', '3466371324496615105');
-INSERT INTO tollgate.schema_history VALUES (6, 'create_overrides', '2026-11-27T18:48:12.424632688Z', '12679126263666218520');
+INSERT INTO tollgate.schema_history VALUES (1, 'create_ephemeral', '2026-11-27T20:14:57.299366503Z', '5116352157224578461');
+INSERT INTO tollgate.schema_history VALUES (2, 'create_durable', '2026-11-27T20:14:57.305538371Z', '13895379425595852598');
+INSERT INTO tollgate.schema_history VALUES (3, 'create_balances', '2026-11-27T20:14:57.310849021Z', '4079054656632409427');
+INSERT INTO tollgate.schema_history VALUES (4, 'create_calls', '2026-11-27T20:14:57.313274718Z', '593821626596391510');
+INSERT INTO tollgate.schema_history VALUES (5, 'create_functions', '2026-11-27T20:14:57.321591545Z', '3466371324496615105');
+INSERT INTO tollgate.schema_history VALUES (6, 'create_overrides', '2026-11-27T20:14:57.342094535Z', '8155710869836291966');
 
 
 --
