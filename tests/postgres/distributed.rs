@@ -35,7 +35,7 @@ fn the_core_suite_passes_with_parts() {
 #[test]
 fn the_core_suite_passes_on_citus() {
     let Some((url, _alone)) = cluster() else { return };
-    let more = ["calls::", "leases::", "sliding::", "nodes_are_told_settings_alone"];
+    let more = ["calls::", "leases::", "meter::", "sliding::", "nodes_are_told_settings_alone"];
     let on_citus_alone = ["the_functions_refuse_on_citus", "what_citus_gives_back_is_whole"];
     // Citus takes no sweeper.
     let swept = [
@@ -521,6 +521,7 @@ async fn what_citus_gives_back_is_whole() {
     for sql in [
         say,
         "select tollgate.set_override('ten', 'k', effect => 'deny', reason => 'x', label => 'ban')",
+        "select tollgate.slow_down('ten', 'l')",
         "select tollgate.granted(tollgate.consume('ten', 'l'))",
         "select tollgate.reset('ten', 'k')",
     ] {

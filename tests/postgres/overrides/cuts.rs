@@ -1,6 +1,6 @@
 //! What a slow-down leaves of a rate.
 
-use chrono::{DateTime, Utc};
+use chrono::{DateTime, TimeDelta, Utc};
 use tollgate::algebra::Timestamp;
 use tollgate::plan::Cut;
 use tollgate::{DAY, Limit, Limiter, MINUTE, Override, Overrides, SECOND, SlowDown, Tokens};
@@ -24,11 +24,13 @@ async fn a_report_cuts_the_rate_in_the_function_as_in_the_core() {
         let (percent, floor, recovers) = (dice.u8(1..100), dice.u8(1..100), dice.u32(1..86_400));
         let how = SlowDown::new().percent(percent).least_percent(floor).recovers(SECOND * recovers);
         // The last cut began some seconds ago: it is over, or grows back, or is younger than the cool-down.
-        let (ago, lasting) = (dice.f64() * 40.0, dice.f64() * 60.0);
-        let sql = "update tollgate.overrides
-                      set rate = $1, starts_at = clock_timestamp() - $2 * interval '1 second',
-                          ends_at = clock_timestamp() + ($3 - $2) * interval '1 second'";
-        let last = sqlx::query(sql).bind(dice.i64(1..1_000_000)).bind(ago).bind(lasting + 1.0);
+        let (ago, lasting) = (dice.i64(0..40_000_000), dice.i64(0..60_000_000));
+        // Citus updates a table of which each node has a copy by constants alone.
+        let now =
+            sqlx::query_scalar::<_, DateTime<Utc>>("select clock_timestamp()").fetch_one(&mut conn).await.unwrap();
+        let [from, until] = [-ago, lasting + 1_000_000 - ago].map(|after| now + TimeDelta::microseconds(after));
+        let sql = "update tollgate.overrides set rate = $1, starts_at = $2, ends_at = $3";
+        let last = sqlx::query(sql).bind(dice.i64(1..1_000_000)).bind(from).bind(until);
         last.execute(&mut conn).await.unwrap();
         let last = cut(&Overrides::read(&mut conn).await.unwrap().all()[0]);
         // Asked by SQL, for the process may know of an earlier cut.
