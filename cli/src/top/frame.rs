@@ -197,7 +197,8 @@ impl KeyLine {
             terms.map_or(row.full_at(), |terms| Some(terms.full_at(&state)).filter(|at| *at < Timestamp::MAX));
         let remaining = terms.map(|terms| terms.balance(&state, now)).or(row.balance());
         let owes = terms.filter(|_| remaining.is_some_and(Tokens::is_negative));
-        let clears_at = owes.map(|terms| terms.first_instant(&state, Tokens::ZERO));
+        // Time gives a wallet nothing.
+        let clears_at = owes.map(|terms| terms.first_instant(&state, Tokens::ZERO)).filter(|at| *at < Timestamp::MAX);
         let refilled = terms.map_or(state.value, |terms| terms.refill(&state, now).value);
         let taken = |before: &Row| {
             let had = terms.map_or(before.state(), |terms| terms.refill(&before.state(), state.ts)).value;

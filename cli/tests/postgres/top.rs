@@ -129,6 +129,17 @@ async fn once_prints_what_a_limits_file_makes_exact() {
 }
 
 #[tokio::test]
+async fn what_a_meter_counts_never_clears() {
+    let world = World::new().await;
+    world.gate().debit(Limit::meter("usage").key("ada").cost(2)).await.unwrap();
+    let file = Scratch::new("top_usage.toml", "[usage]\nkind = 'wallet'\n");
+    let told = stdout(&run(once(&world, &["--json", "--limits"]).arg(&file.0)));
+    let json: serde_json::Value = serde_json::from_str(&told).unwrap();
+    let ada = &json["keys"][0];
+    assert_eq!((&ada["remaining"], &ada["clears_in_seconds"]), (&(-2).into(), &serde_json::Value::Null), "{json}");
+}
+
+#[tokio::test]
 async fn each_row_of_a_sharded_limit_is_named_and_measured_by_its_share() {
     const SPREAD: Limit = Limit::token_bucket("spread", 6, HOUR).max_reserved(30).shards(3);
     let world = World::new().await;
