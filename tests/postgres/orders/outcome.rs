@@ -160,7 +160,7 @@ impl Outcome {
 
 impl<T: Into<Self>> From<Result<T, Error>> for Outcome {
     fn from(told: Result<T, Error>) -> Self {
-        told.map_or_else(|error| Self::Failed(error.to_string()), Into::into)
+        told.map_or_else(|error| Self::Failed(error.chain()), Into::into)
     }
 }
 

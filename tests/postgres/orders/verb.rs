@@ -139,7 +139,7 @@ impl Verb {
             Self::Sweep(table) => Sweeper::new().share(100).only(table).sweep(pool).await.map(drop),
             _ => unreachable!("a caller's"),
         };
-        swept.map_or_else(|error| Outcome::Failed(error.to_string()), |()| Outcome::Swept)
+        swept.map_or_else(|error| Outcome::Failed(error.chain()), |()| Outcome::Swept)
     }
 
     /// The calls that a gate decides one by one.
