@@ -6,9 +6,6 @@
 //! server, which does not wait for its disk. The bench measures the processor time of the server for each call. Its
 //! ratio to the counter's is the median of the ratios of the rounds. Absolute figures are those of this machine.
 
-#[allow(dead_code, reason = "the bench of the gate uses the rest")]
-#[path = "gate/cpu.rs"]
-mod cpu;
 mod support;
 #[path = "gate/table.rs"]
 mod table;
@@ -17,7 +14,7 @@ use std::time::Duration;
 
 use tollgate_embedded::Server;
 
-use support::{Fault, median, migrated, pgbench};
+use support::{Fault, cpu, median, migrated, pgbench};
 use table::{Table, number};
 
 fn main() -> Result<(), Fault> {
@@ -27,8 +24,7 @@ fn main() -> Result<(), Fault> {
     for sql in [SETUP, "vacuum analyze tollgate.limits, tollgate.ephemeral, tollgate.durable, counters"] {
         runtime.block_on(sqlx::raw_sql(sql).execute(&pool))?;
     }
-    let postmaster = r"select split_part(pg_read_file('postmaster.pid'), E'\n', 1)::int";
-    let postmaster = runtime.block_on(sqlx::query_scalar(postmaster).fetch_one(&pool))?;
+    let postmaster = runtime.block_on(async { cpu::postmaster(&mut *pool.acquire().await?).await })?;
     let calls = calls()?;
     let mut costs = vec![Vec::new(); calls.len()];
     for _ in 0..ROUNDS {

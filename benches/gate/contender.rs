@@ -6,9 +6,9 @@ use sqlx::PgPool;
 use tollgate::{Decision, Error, Gate, GateBuilder, Limiter, Request, SECOND, Storage};
 use tollgate_embedded::Server;
 
-use crate::cpu::Meter;
 use crate::redis::{Calls, Redis};
 use crate::scene::{Requests, Scene, Workload};
+use crate::support::cpu::Meter;
 use crate::support::{Fault, pool};
 
 /// A contender answers calls. A turn opens a session with it, makes calls on that from many tasks at once, and closes
@@ -32,6 +32,9 @@ pub(crate) enum Contender {
     /// Baseline (b): one `update` of the row by its primary key for each call, in autocommit. It decides nothing, and
     /// does the least that a writer without batches can do.
     Update,
+    /// Baseline (c): one `INCRBY` of a Redis that keeps no log, whose answer the caller compares with the capacity. It
+    /// never refills: it is the least that a fixed window in Redis can do.
+    Counter,
     /// A token bucket as a script in a Redis that keeps no log.
     Redis,
     /// The same in a Redis that flushes its log to the disk before it answers.
@@ -39,7 +42,7 @@ pub(crate) enum Contender {
 }
 
 impl Contender {
-    pub(crate) const ALL: [Self; 10] = [
+    pub(crate) const ALL: [Self; 11] = [
         Self::Gate,
         Self::TwoGates,
         Self::GateRemembering,
@@ -48,6 +51,7 @@ impl Contender {
         Self::TwoGatesAhead,
         Self::Transaction,
         Self::Update,
+        Self::Counter,
         Self::Redis,
         Self::RedisSynced,
     ];
@@ -62,13 +66,14 @@ impl Contender {
             Self::TwoGatesAhead => "two gates, ahead",
             Self::Transaction => "transaction (a)",
             Self::Update => "update (b)",
+            Self::Counter => "redis, INCRBY (c)",
             Self::Redis => "redis",
             Self::RedisSynced => "redis, synced",
         }
     }
 
     pub(crate) const fn is_redis(self) -> bool {
-        matches!(self, Self::Redis | Self::RedisSynced)
+        matches!(self, Self::Counter | Self::Redis | Self::RedisSynced)
     }
 
     /// Whether its server runs, and the scene says something about it.
@@ -84,7 +89,7 @@ impl Contender {
             // A refusal writes nothing, three rows are more than one, and a contender that decides nothing has no
             // latency to compare.
             Self::Update => !matches!(scene.workload, Workload::Refused | Workload::Three | Workload::Open),
-            Self::Redis => servers.redis.is_some(),
+            Self::Counter | Self::Redis => servers.redis.is_some(),
             Self::RedisSynced => scene.storage == Storage::Durable && servers.redis_synced.is_some(),
         }
     }
@@ -97,7 +102,7 @@ impl Contender {
         };
         let ahead = |gate: GateBuilder| gate.prefetch(SECOND);
         let calls = async |redis: &Option<Redis>| match redis {
-            Some(redis) => Ok(Session::Redis(redis.open(scene).await?)),
+            Some(redis) => Ok(Session::Redis(redis.open(scene, self == Self::Counter).await?)),
             None => Err(Fault::from("there is no such server")),
         };
         match self {
@@ -109,7 +114,7 @@ impl Contender {
             Self::TwoGatesAhead => Ok(Session::Gates(vec![gate(ahead).await?, gate(ahead).await?])),
             Self::Transaction => Ok(Session::Transaction(pool().await?)),
             Self::Update => Ok(Session::Update(pool().await?)),
-            Self::Redis => calls(&servers.redis).await,
+            Self::Counter | Self::Redis => calls(&servers.redis).await,
             Self::RedisSynced => calls(&servers.redis_synced).await,
         }
     }
@@ -128,7 +133,7 @@ impl Contender {
     pub(crate) fn meter(self, servers: &Servers) -> Meter {
         let redis = |redis: &Option<Redis>| redis.as_ref().and_then(Redis::process_id);
         Meter::of(match self {
-            Self::Redis => redis(&servers.redis),
+            Self::Counter | Self::Redis => redis(&servers.redis),
             Self::RedisSynced => redis(&servers.redis_synced),
             _ => Some(servers.postmaster),
         })

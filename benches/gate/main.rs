@@ -8,7 +8,6 @@
 //! those that it lacks.
 
 mod contender;
-mod cpu;
 mod elsewhere;
 mod plot;
 mod redis;
@@ -109,7 +108,7 @@ async fn start() -> Result<Servers, Fault> {
     let postgres = tokio::task::spawn_blocking(|| postgres.start()).await??;
     let pool = support::migrated(postgres.url(), 1).await?;
     support::fill(&pool, scene::all_requests()).await?;
-    let postmaster = sqlx::query_scalar(POSTMASTER).fetch_one(&pool).await?;
+    let postmaster = support::cpu::postmaster(&mut *pool.acquire().await?).await?;
     pool.close().await;
     let servers =
         Servers { postgres, postmaster, redis: Redis::find().await?, redis_synced: Redis::find_synced().await? };
@@ -196,6 +195,3 @@ fn seconds(text: &str) -> Result<Duration, String> {
     let span = Duration::try_from_secs_f64(seconds).map_err(|error| error.to_string())?;
     if span.is_zero() { Err("it is no time at all".into()) } else { Ok(span) }
 }
-
-/// The process whose children are the sessions.
-const POSTMASTER: &str = r"select split_part(pg_read_file('postmaster.pid'), E'\n', 1)::int";

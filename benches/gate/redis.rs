@@ -1,5 +1,5 @@
-//! The usual store for limits, to measure beside ours: a script for each call, over one connection that pipelines the
-//! calls of all callers.
+//! The usual store for limits, to measure beside ours: a script or a command for each call, over one connection that
+//! pipelines the calls of all callers.
 
 use std::io::ErrorKind;
 use std::path::PathBuf;
@@ -73,13 +73,13 @@ impl Redis {
     }
 
     /// Connects, and exhausts the limit of a scene whose calls are to be refused.
-    pub(crate) async fn open(&self, scene: &Scene) -> Result<Calls, Fault> {
+    pub(crate) async fn open(&self, scene: &Scene, counts: bool) -> Result<Calls, Fault> {
         let mut conn = self.connect().await?;
         if !scene.is_granted() {
-            let _: () = conn.del(EXHAUSTED).await?;
+            let _: () = conn.del(&[EXHAUSTED, &counter(EXHAUSTED)]).await?;
         }
         let script = if scene.workload == Workload::Three { SEVERAL_BUCKETS } else { ONE_BUCKET };
-        let calls = Calls { conn, script: Script::new(script) };
+        let calls = Calls { conn, script: (!counts).then(|| Script::new(script)) };
         if !scene.is_granted() {
             calls.decide(scene, 0).await?;
         }
@@ -96,22 +96,42 @@ impl Redis {
 /// Redis during a turn.
 pub(crate) struct Calls {
     conn: MultiplexedConnection,
-    script: Script,
+    /// `None` if the calls are counted.
+    script: Option<Script>,
 }
 
 impl Calls {
     pub(crate) async fn decide(&self, scene: &Scene, user: u32) -> Result<bool, Fault> {
-        let mut call = self.script.prepare_invoke();
-        match scene.workload {
-            Workload::One | Workload::Uniform | Workload::Held | Workload::Zipf => call.key(per_user(user)),
-            Workload::Hot | Workload::Open => call.key(TOTAL),
-            Workload::Three => call.key(per_user(user)).key(format!("tollgate-bench:tenant:{}", user % 100)).key(TOTAL),
-            Workload::Refused => call.key(EXHAUSTED),
+        let keys = match scene.workload {
+            Workload::One | Workload::Uniform | Workload::Held | Workload::Zipf => vec![per_user(user)],
+            Workload::Hot | Workload::Open => vec![TOTAL.to_owned()],
+            Workload::Three => {
+                vec![per_user(user), format!("tollgate-bench:tenant:{}", user % 100), TOTAL.to_owned()]
+            }
+            Workload::Refused => vec![EXHAUSTED.to_owned()],
         };
         let (capacity, per_second) = if scene.is_granted() { (1e9, 1e9) } else { (1.0, 1e-11) };
-        let granted: u8 = call.arg(capacity).arg(per_second).arg(1).invoke_async(&mut self.conn.clone()).await?;
+        let conn = &mut self.conn.clone();
+        let Some(script) = &self.script else {
+            let mut counts = redis::pipe();
+            for key in keys {
+                counts.incr(counter(&key), 1);
+            }
+            let counts: Vec<f64> = counts.query_async(conn).await?;
+            return Ok(counts.iter().all(|count| *count <= capacity));
+        };
+        let mut call = script.prepare_invoke();
+        for key in keys {
+            call.key(key);
+        }
+        let granted: u8 = call.arg(capacity).arg(per_second).arg(1).invoke_async(conn).await?;
         Ok(granted == 1)
     }
+}
+
+/// The key of a counter, beside that of a bucket.
+fn counter(key: &str) -> String {
+    format!("{key}:count")
 }
 
 fn per_user(user: u32) -> String {

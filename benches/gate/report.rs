@@ -79,6 +79,7 @@ impl Report {
                 number(Some(figures.per_second)),
                 over(Contender::Transaction),
                 over(Contender::Update),
+                over(Contender::Counter),
                 over(Contender::Redis),
                 over(Contender::RedisSynced),
                 number(Some(figures.p50_us)),
@@ -163,12 +164,13 @@ const LINES: [(&str, &str, Contender, Storage, Contender); 3] = [
     ("a transaction for each call", "three", Contender::Transaction, Storage::Ephemeral, Contender::Redis),
 ];
 
-const HEADINGS: [&str; 13] = [
+const HEADINGS: [&str; 14] = [
     "contender",
     "callers",
     "decisions/s",
     "× (a)",
     "× (b)",
+    "× (c)",
     "× redis",
     "× synced",
     "p50 µs",

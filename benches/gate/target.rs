@@ -3,7 +3,7 @@
 use tollgate::Storage::{self, Durable, Ephemeral};
 
 use crate::contender::Contender::{
-    self, Gate, GateAhead, GateRemembering, Redis, RedisSynced, Transaction, TwoGates, Update,
+    self, Counter, Gate, GateAhead, GateRemembering, Redis, RedisSynced, Transaction, TwoGates, Update,
 };
 use crate::report::Report;
 use crate::scene::Scene;
@@ -37,8 +37,8 @@ enum Measure {
     RateOf(Contender),
     /// Decisions per second of two gates that share all keys, as a ratio to those of Redis.
     TwoGates,
-    /// Decisions per second of a gate that takes ahead, as a ratio to those of Redis,
-    Ahead,
+    /// Decisions per second of a gate that takes ahead, as a ratio to those of Redis, or of a counter there,
+    AheadOf(Contender),
     /// and by themselves.
     AheadPerSecond,
     /// Its median latency; the target is an upper bound.
@@ -63,7 +63,7 @@ impl Measure {
         match self {
             Self::RateOf(contender) => Some(gate.per_second / rate(scene, contender)?),
             Self::TwoGates => Some(rate(scene, TwoGates)? / rate(scene, Redis)?),
-            Self::Ahead => Some(rate(scene, GateAhead)? / rate(scene, Redis)?),
+            Self::AheadOf(contender) => Some(rate(scene, GateAhead)? / rate(scene, contender)?),
             Self::AheadPerSecond => rate(scene, GateAhead),
             Self::AheadP50 => Some(report.figures(scene, GateAhead)?.p50_us),
             Self::RateOfOneLimit => Some(gate.per_second / rate(Scene { workload: Uniform, ..scene }, Gate)?),
@@ -80,7 +80,7 @@ impl Measure {
         match self {
             Self::RateOf(contender) => format!("× {}", contender.name()),
             Self::TwoGates => "two gates × redis".to_owned(),
-            Self::Ahead => "gate, ahead × redis".to_owned(),
+            Self::AheadOf(contender) => format!("gate, ahead × {}", contender.name()),
             Self::AheadPerSecond => "decisions/s, ahead".to_owned(),
             Self::AheadP50 => "µs, p50, ahead".to_owned(),
             Self::RateOfOneLimit => "× one limit".to_owned(),
@@ -98,12 +98,23 @@ impl Measure {
 
 type Target = (Workload, Storage, usize, Measure, f64);
 
-const TARGETS: [Target; 38] = [
+const TARGETS: [Target; 49] = [
     (Hot, Ephemeral, 1, Measure::AheadP50, 10.0),
     (Hot, Ephemeral, 64, Measure::AheadPerSecond, 5e6),
     (Hot, Ephemeral, 64, Measure::AheadP50, 2.0),
-    (Uniform, Ephemeral, 64, Measure::Ahead, 3.0),
-    (Uniform, Ephemeral, 1024, Measure::Ahead, 3.0),
+    (Uniform, Ephemeral, 16, Measure::AheadOf(Redis), 1.0),
+    (Uniform, Ephemeral, 64, Measure::AheadOf(Redis), 3.0),
+    (Uniform, Ephemeral, 1024, Measure::AheadOf(Redis), 3.0),
+    (Uniform, Ephemeral, 64, Measure::AheadOf(Counter), 3.0),
+    (Uniform, Ephemeral, 256, Measure::AheadOf(Counter), 3.0),
+    (Uniform, Ephemeral, 1024, Measure::AheadOf(Counter), 3.0),
+    (Uniform, Durable, 64, Measure::AheadOf(Counter), 3.0),
+    (Uniform, Durable, 256, Measure::AheadOf(Counter), 3.0),
+    (Uniform, Durable, 1024, Measure::AheadOf(Counter), 3.0),
+    (Hot, Ephemeral, 64, Measure::AheadOf(Counter), 3.0),
+    (Hot, Ephemeral, 256, Measure::AheadOf(Counter), 3.0),
+    (Hot, Durable, 64, Measure::AheadOf(Counter), 3.0),
+    (Hot, Durable, 256, Measure::AheadOf(Counter), 3.0),
     (One, Ephemeral, 1, Measure::P50OfTransaction, 1.1),
     (One, Durable, 1, Measure::P50OfTransaction, 1.1),
     (Uniform, Ephemeral, 64, Measure::RateOf(Transaction), 6.0),

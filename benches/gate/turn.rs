@@ -11,8 +11,8 @@ use tokio::time::{Instant, timeout};
 use tollgate::{BegunByHand, Limiter};
 
 use crate::contender::{Contender, Servers, Session};
-use crate::cpu::Spent;
 use crate::scene::{Scene, Users, Workload};
+use crate::support::cpu::Spent;
 use crate::support::{Fault, Latencies, median};
 
 /// The figures of a contender in a scene.

@@ -2,6 +2,7 @@
 
 #![allow(dead_code, reason = "each bench uses a part of it")]
 
+pub(crate) mod cpu;
 pub(crate) mod pgbench;
 
 use std::error::Error;
@@ -35,10 +36,19 @@ pub(crate) async fn migrated(url: &str, connections: u32) -> Result<PgPool, Faul
 
 /// Makes the rows of all requests, so that no measured call inserts one, and tells the planner of them.
 pub(crate) async fn fill(pool: &PgPool, requests: impl IntoIterator<Item = Request>) -> Result<(), Fault> {
+    fill_by(&Limiter::new(), pool, requests).await
+}
+
+/// The same by a limiter that knows the parts of the tables.
+pub(crate) async fn fill_by(
+    limiter: &Limiter,
+    pool: &PgPool,
+    requests: impl IntoIterator<Item = Request>,
+) -> Result<(), Fault> {
     let requests: Vec<_> = requests.into_iter().collect();
     for some in requests.chunks(500) {
         let mut tx = pool.begin().await?;
-        Limiter::new().consume(&mut tx, some.iter().cloned()).await?.granted()?;
+        limiter.consume(&mut tx, some.iter().cloned()).await?.granted()?;
         tx.commit().await?;
     }
     sqlx::raw_sql("vacuum analyze tollgate.ephemeral, tollgate.durable").execute(pool).await?;

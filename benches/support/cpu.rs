@@ -2,9 +2,10 @@
 
 use std::ops::Sub;
 
+use sqlx::PgConnection;
 use tokio::time::{Instant, sleep_until};
 
-use crate::support::Fault;
+use super::Fault;
 
 /// Measures the processor time of this process, and of a server on this machine with all its child processes.
 #[derive(Clone, Copy, Debug)]
@@ -41,6 +42,12 @@ impl Sub for Spent {
     fn sub(self, before: Self) -> Self {
         Self { client: self.client - before.client, server: self.server - before.server }
     }
+}
+
+/// The process of the server that a superuser's connection leads to.
+pub(crate) async fn postmaster(conn: &mut PgConnection) -> Result<i32, Fault> {
+    let sql = "select split_part(pg_read_file('postmaster.pid'), chr(10), 1)::int4";
+    Ok(sqlx::query_scalar(sql).fetch_one(conn).await?)
 }
 
 /// The processor time that this process and a server have spent since they began.
