@@ -11,7 +11,8 @@ use super::Gate;
 use super::clock::Clock;
 use super::lanes::Width;
 use super::memory::{Ages, Memories, Prefetch, Refusals};
-use super::outage::{Fallback, OnFailure, Outage};
+use super::outage::{Fallback, OnFailure};
+use super::server::Server;
 use super::shared::{Settings, Shared};
 use super::tally::Tally;
 use super::wait::Waiters;
@@ -27,6 +28,7 @@ use crate::store::Backend;
 pub struct GateBuilder {
     pool: PgPool,
     lanes: Option<usize>,
+    by_node: bool,
     settings: Settings,
     staleness: Option<Duration>,
     remembered_keys: usize,
@@ -51,6 +53,7 @@ impl GateBuilder {
         Self {
             pool,
             lanes: None,
+            by_node: false,
             settings,
             staleness: None,
             remembered_keys: 10_000,
@@ -250,6 +253,24 @@ impl GateBuilder {
         self
     }
 
+    /// Sends the calls of each [part](Self::parts) to the node of Citus on which it lies, over connections of the gate's
+    /// own. Without parts it does nothing.
+    ///
+    /// Then the coordinator gets only calls over several parts, and a batch is planned once instead of twice, without a
+    /// network between two servers. The gate reads from Citus's catalogue where the parts lie, and reads it again after
+    /// ten seconds. It connects to each node with the pool's options, but for host and port: so the nodes must be
+    /// reachable from here under the names in `pg_dist_node`, and let the role in. Each node gets a pool of its own of
+    /// the same size, which closes with yours, and [`lanes`](Self::lanes) of its own.
+    ///
+    /// The pool's server serves the parts of a node that the gate cannot connect to, and an event at `warn` names the
+    /// node. It serves all parts until the catalogue is read. If a part moves, its old node passes the calls on
+    /// meanwhile. If a node falls silent later, the calls of its parts get the error of an outage ([`OnFailure`]), and
+    /// those of other parts go on.
+    pub fn by_node(mut self) -> Self {
+        self.by_node = true;
+        self
+    }
+
     /// Takes this clock instead of the database's: for tests and replays. The gate asks it for each statement.
     pub fn clock(mut self, clock: impl Fn() -> DateTime<Utc> + Send + Sync + 'static) -> Self {
         self.settings.clock = Clock(Some(Arc::new(clock)));
@@ -267,13 +288,13 @@ impl GateBuilder {
             None => Width::growing(most, self.settings.max_batch),
         };
         let (parts, closed) = (self.settings.backend.parts, watch::Sender::new(false));
+        let by_node = self.by_node && parts.is_distributed();
         let memories = Memories {
             refusals: self.staleness.map(|age| Refusals::new(age, self.remembered_keys, self.settings.clock.clone())),
             prefetch: Arc::new(Prefetch::new(self.ages, parts, closed.clone())),
         };
         let shared = Shared {
-            outage: Arc::new(Outage::new(self.pool.clone(), self.settings.statement_timeout)),
-            pool: self.pool,
+            entry: Server::new(self.pool, self.settings.statement_timeout),
             settings: self.settings,
             memories,
             fallback: Fallback::new(self.on_failure),
@@ -283,7 +304,7 @@ impl GateBuilder {
             has_parts: AtomicBool::new(false),
             closed,
         };
-        Gate::with(shared, width)
+        Gate::with(shared, width, by_node)
     }
 }
 

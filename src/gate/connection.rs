@@ -8,10 +8,11 @@ use std::time::{Duration, Instant};
 
 use futures_util::future::{Either, select};
 use sqlx::pool::PoolConnection;
-use sqlx::{AssertSqlSafe, ConnectOptions as _, Connection as _, PgConnection, Postgres, Row as _};
+use sqlx::{AssertSqlSafe, Connection as _, Postgres, Row as _};
 use tokio::time::{sleep, timeout};
 
 use super::outage::close_idle;
+use super::server::Server;
 use super::shared::Shared;
 use crate::error::{Error, Step};
 use crate::store::{database, millis, timed_out};
@@ -20,18 +21,19 @@ use crate::store::{database, millis, timed_out};
 /// statement is under way, even by a panic or by the end of the runtime, it is closed.
 pub(super) struct Connection {
     pub(super) inner: PoolConnection<Postgres>,
+    pub(super) server: Server,
     sound: bool,
 }
 
 impl Connection {
     /// Waits for a connection, in the pool's queue. It does not wait if the server is known to be silent.
-    pub(super) async fn acquire(shared: &Shared, limit: &str) -> Result<Self, Error> {
-        let mut outage = shared.outage.listen();
+    pub(super) async fn acquire(shared: &Shared, server: &Server, limit: &str) -> Result<Self, Error> {
+        let mut outage = server.outage.listen();
         loop {
-            if let Some(error) = shared.outage.known() {
+            if let Some(error) = server.outage.known() {
                 return Err(error.concerning(&limit.to_owned().into()));
             }
-            let acquired = pin!(Self::try_acquire(shared, limit));
+            let acquired = pin!(Self::try_acquire(shared, server, limit));
             match select(acquired, pin!(outage.changed())).await {
                 Either::Left((acquired, _)) => return acquired,
                 // An outage began or ended, so it tries again: the answer that the pool waits for may be lost.
@@ -46,13 +48,13 @@ impl Connection {
     /// either, because they include a connection that the pool is trying to open. The pool also asks an idle connection
     /// whether it is alive, and waits for the answer forever. So the gate tries a connection beside the pool. It tries
     /// early if a connection was idle: then there is no crowd, and the idle one may be cut off.
-    async fn try_acquire(shared: &Shared, limit: &str) -> Result<Self, Error> {
+    async fn try_acquire(shared: &Shared, server: &Server, limit: &str) -> Result<Self, Error> {
         let failed = |source| database(Step::Acquire, limit, source);
-        let (pool, patience) = (&shared.pool, shared.settings.acquire_timeout);
+        let (pool, patience) = (&server.pool, shared.settings.acquire_timeout);
         let started = Instant::now();
         let had_idle = pool.num_idle() > 0;
         let pause = if had_idle { LOOK.min(patience / 4) } else { patience / 2 };
-        let look = async || (shared.outage.now(), connect(shared, patience).await.map(drop));
+        let look = async || (server.outage.now(), server.connect(patience).await.map(drop));
         let mut early = pin!(async {
             sleep(pause).await;
             look().await
@@ -82,7 +84,7 @@ impl Connection {
                     if inner.cached_statements_size() == 0 {
                         shared.memories.prefetch.broke();
                     }
-                    return Ok(Self { inner, sound: true });
+                    return Ok(Self { inner, server: server.clone(), sound: true });
                 }
                 Ok(Err(sqlx::Error::PoolTimedOut)) | Err(_) => break,
                 Ok(Err(source)) => return Err(failed(source)),
@@ -94,10 +96,10 @@ impl Connection {
         };
         match found.map_err(failed) {
             // Other callers were answered meanwhile, so the server only accepts no further connection.
-            Err(error) if error.is_outage() && shared.outage.has_heard(asked) => {}
+            Err(error) if error.is_outage() && server.outage.has_heard(asked) => {}
             Err(error) => {
                 if error.is_outage() {
-                    shared.outage.confirm(&error);
+                    server.outage.confirm(&error);
                 }
                 return Err(error);
             }
@@ -122,7 +124,7 @@ impl Connection {
     /// the connection goes back, and the lane queues for one again, so that the host application's own requests get
     /// their turn.
     pub(super) async fn unless_wanted(self, shared: &Shared) -> Option<Self> {
-        let pool = &shared.pool;
+        let pool = &self.server.pool;
         let exhausted = pool.num_idle() == 0 && pool.size() >= pool.options().get_max_connections();
         if !exhausted && !pool.is_closed() {
             return Some(self);
@@ -152,21 +154,15 @@ impl Drop for Connection {
     }
 }
 
-/// A connection beside the pool, to see whether the server answers.
-async fn connect(shared: &Shared, patience: Duration) -> Result<PgConnection, sqlx::Error> {
-    let options = shared.pool.connect_options();
-    timeout(patience, options.connect()).await.unwrap_or_else(|_| Err(timed_out()))
-}
-
 /// Returns once it is clear that the connection of a statement, silent since this instant, is cut off. That is clear
 /// when the server answers over a connection beside the pool, and is not at work on such a statement. It asks again
 /// once an outage is over. Otherwise it never returns.
-pub(super) async fn cut_off(shared: &Shared, silent_since: Instant) {
-    let (patience, mut outage) = (shared.settings.statement_timeout, shared.outage.listen());
+pub(super) async fn cut_off(server: &Server, patience: Duration, silent_since: Instant) {
+    let mut outage = server.outage.listen();
     loop {
-        let look = pin!(timeout(patience, is_at_work(shared, silent_since)));
+        let look = pin!(timeout(patience, is_at_work(server, patience, silent_since)));
         match select(look, pin!(outage.over())).await {
-            Either::Left((Ok(Ok(false)), _)) => return close_idle(&shared.pool),
+            Either::Left((Ok(Ok(false)), _)) => return close_idle(&server.pool),
             Either::Left((_, over)) => over.await,
             Either::Right(((), _)) => {}
         }
@@ -175,9 +171,8 @@ pub(super) async fn cut_off(shared: &Shared, silent_since: Instant) {
 
 /// Whether the server is at work on a statement of this role that may be the silent one. sqlx exposes no process id,
 /// with which the gate could ask for its own session, or cancel it.
-async fn is_at_work(shared: &Shared, silent_since: Instant) -> Result<bool, sqlx::Error> {
-    let patience = shared.settings.statement_timeout;
-    let mut beside = connect(shared, patience).await?;
+async fn is_at_work(server: &Server, patience: Duration, silent_since: Instant) -> Result<bool, sqlx::Error> {
+    let mut beside = server.connect(patience).await?;
     // The silent statement began after it was sent, and not just now.
     let (most, least) = (silent_since.elapsed().saturating_add(patience), patience / 2);
     let sql = format!(

@@ -1,6 +1,7 @@
 //! Decides in transactions of its own, for many callers.
 //!
-//! A call enters by [`verbs`], waits in one of the [`lanes`] and is decided in a [`batch`]. A [`reply`] answers its
+//! A call enters by [`verbs`], waits in one of the [`lanes`] to its server, which [`nodes`] knows, and is decided in a
+//! [`batch`]. A [`reply`] answers its
 //! caller. [`memory`] answers some calls without the database: by rows that refused, and by tokens taken ahead.
 //! [`wait`] keeps callers in line. [`guards`] has the values whose tasks give tokens back, and [`outage`] answers while
 //! the server is silent.
@@ -12,9 +13,11 @@ mod connection;
 mod guards;
 mod lanes;
 mod memory;
+mod nodes;
 mod outage;
 mod raised;
 mod reply;
+mod server;
 mod shared;
 mod tally;
 mod verbs;
@@ -30,7 +33,8 @@ use tokio::time::Instant;
 pub use builder::GateBuilder;
 use guards::Reaping;
 pub use guards::{Lease, Stream};
-use lanes::{Lanes, Width};
+use lanes::Width;
+use nodes::Nodes;
 pub use outage::OnFailure;
 use shared::Shared;
 pub use tally::Refused;
@@ -110,7 +114,7 @@ pub struct Gate {
 
 struct Inner {
     shared: Arc<Shared>,
-    lanes: Arc<Lanes>,
+    nodes: Arc<Nodes>,
     reaping: Reaping,
     built: Instant,
 }
@@ -126,14 +130,14 @@ impl Gate {
         GateBuilder::new(pool)
     }
 
-    fn with(shared: Shared, width: Width) -> Self {
+    fn with(shared: Shared, width: Width, by_node: bool) -> Self {
         let shared = Arc::new(shared);
-        let lanes = Arc::new(Lanes::new(&shared, width));
-        let outlet = Arc::downgrade(&lanes);
+        let nodes = Arc::new(Nodes::new(&shared, width, by_node));
+        let outlet = Arc::downgrade(&nodes);
         // If too many calls wait, the call fails, and its tokens are forfeited.
-        let send = move |call| drop(outlet.upgrade().map(|lanes| lanes.submit(call)));
+        let send = move |call| drop(outlet.upgrade().map(|nodes| nodes.submit(call)));
         shared.memories.prefetch.send_over(Arc::new(send));
-        Self { inner: Arc::new(Inner { shared, lanes, reaping: Reaping::default(), built: Instant::now() }) }
+        Self { inner: Arc::new(Inner { shared, nodes, reaping: Reaping::default(), built: Instant::now() }) }
     }
 }
 

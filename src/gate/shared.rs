@@ -1,13 +1,13 @@
-use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
-use sqlx::{PgConnection, PgPool};
+use sqlx::PgConnection;
 use tokio::sync::watch;
 
 use super::clock::Clock;
 use super::memory::Memories;
-use super::outage::{Fallback, Outage};
+use super::outage::Fallback;
+use super::server::Server;
 use super::tally::Tally;
 use super::wait::Waiters;
 use crate::overrides::Overrides;
@@ -16,11 +16,11 @@ use crate::store::{Backend, Store};
 
 /// The parts of a gate that all its lanes work with.
 pub(super) struct Shared {
-    pub(super) pool: PgPool,
+    /// The server that the builder's pool names.
+    pub(super) entry: Server,
     pub(super) settings: Settings,
     pub(super) memories: Memories,
     pub(super) fallback: Fallback,
-    pub(super) outage: Arc<Outage>,
     pub(super) tally: Option<Tally>,
     pub(super) overrides: Option<Overrides>,
     pub(super) waiters: Waiters,

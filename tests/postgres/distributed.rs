@@ -35,7 +35,7 @@ fn the_core_suite_passes_with_parts() {
 #[test]
 fn the_core_suite_passes_on_citus() {
     let Some((url, _alone)) = cluster() else { return };
-    let more = ["calls::", "leases::", "meter::", "sliding::", "nodes_are_told_settings_alone"];
+    let more = ["calls::", "gate::nodes::", "leases::", "meter::", "sliding::", "nodes_are_told_settings_alone"];
     let on_citus_alone = ["the_functions_refuse_on_citus", "what_citus_gives_back_is_whole"];
     // Citus takes no sweeper.
     let swept = [

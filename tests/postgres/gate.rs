@@ -4,6 +4,7 @@
 mod clock;
 mod connection;
 pub(crate) mod kind;
+mod nodes;
 pub(crate) mod observed;
 mod pooler;
 mod promise;

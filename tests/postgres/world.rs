@@ -274,7 +274,8 @@ pub(crate) async fn one_connection(options: PgConnectOptions) -> PgPool {
 pub(crate) fn patient(pool: &PgPool) -> GateBuilder {
     let gate = Gate::builder(pool.clone()).lock_timeout(MINUTE).statement_timeout(MINUTE).acquire_timeout(MINUTE);
     let gate = if is_unnamed() { gate.unnamed_statements() } else { gate };
-    gate.parts(parts())
+    let gate = gate.parts(parts());
+    if is_on_citus() { gate.by_node() } else { gate }
 }
 
 /// Fails where something hangs.

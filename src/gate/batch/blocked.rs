@@ -8,6 +8,7 @@ use super::Batch;
 use crate::error::Error;
 use crate::gate::connection::Connection;
 use crate::gate::reply::QueuedCall;
+use crate::gate::server::Server;
 use crate::gate::shared::Shared;
 use crate::gate::worker::Worker;
 use crate::lock::lock;
@@ -20,6 +21,7 @@ use crate::plan::{Plan, Row};
 /// new call asks for one of these rows, and would have to wait for it, it queues behind the calls that wait.
 pub(crate) struct Blocked {
     shared: Arc<Shared>,
+    server: Server,
     turns: Mutex<Turns>,
 }
 
@@ -42,8 +44,8 @@ struct Group {
 }
 
 impl Blocked {
-    pub(crate) fn new(shared: Arc<Shared>) -> Self {
-        Self { shared, turns: Mutex::default() }
+    pub(crate) fn new(shared: Arc<Shared>, server: Server) -> Self {
+        Self { shared, server, turns: Mutex::default() }
     }
 
     /// Sets calls aside whose rows another transaction locks.
@@ -162,7 +164,7 @@ async fn work(blocked: Arc<Blocked>, worker: Worker<impl FnMut()>) {
     let shared = &blocked.shared;
     while let Some((calls, patience)) = blocked.take() {
         let limit = calls[0].reply.limit().clone();
-        let still = match Connection::acquire(shared, limit.as_str()).await {
+        let still = match Connection::acquire(shared, &blocked.server, limit.as_str()).await {
             Ok(connection) => Batch::new(shared, connection, calls).run_locked(patience).await,
             Err(error) => {
                 shared.memories.prefetch.broke();
@@ -203,7 +205,10 @@ mod tests {
     #[tokio::test]
     async fn a_row_leaves_with_the_last_call_that_asks_for_it() {
         let pool = sqlx::PgPool::connect_lazy("postgres://nobody@localhost/none").unwrap();
-        let blocked = Blocked::new(Gate::new(pool).inner.shared.clone());
+        let blocked = {
+            let shared = Gate::new(pool).inner.shared.clone();
+            Blocked::new(shared.clone(), shared.entry.clone())
+        };
         for keys in [&[1][..], &[1, 2], &[1, 3]] {
             lock(&blocked.turns).add(call(keys), 10);
         }

@@ -127,13 +127,13 @@ impl<'s> Batch<'s> {
             if !error.leaves_connection() {
                 self.shared.memories.prefetch.broke();
                 if error.is_timeout() {
-                    self.shared.outage.suspect(&error);
+                    self.connection.server.outage.suspect(&error);
                 }
                 let silent = |since| Left::Silent(self.connection, since, error);
                 return self.silent_since.map_or(Left::Gone, silent);
             }
         }
-        self.shared.outage.heard();
+        self.connection.server.outage.heard();
         self.connection.finished();
         Left::Sound(self.connection)
     }

@@ -26,7 +26,7 @@ impl Reaping {
             (Some(before), _) => *latest = Some(before.max(until)),
             (None, Ok(runtime)) => {
                 *latest = Some(until);
-                let reaper = Reaper::new(shared.pool.clone(), shared.settings.backend);
+                let reaper = Reaper::new(shared.entry.pool.clone(), shared.settings.backend);
                 runtime.spawn(reap(reaper, Arc::downgrade(shared), Arc::downgrade(&self.until)));
             }
             // Without a runtime no task can look.

@@ -19,6 +19,7 @@ use crate::error::Error;
 use crate::gate::batch::{Batch, Blocked, Left};
 use crate::gate::connection::{Connection, cut_off};
 use crate::gate::reply::QueuedCall;
+use crate::gate::server::Server;
 use crate::gate::shared::Shared;
 use crate::gate::worker::Worker;
 use crate::lock::lock;
@@ -32,6 +33,7 @@ use crate::text::Text;
 /// and no connection.
 pub(crate) struct Lane {
     shared: Arc<Shared>,
+    server: Server,
     blocked: Arc<Blocked>,
     /// The number of lanes, if this is one of those that open and close.
     width: Option<Arc<Width>>,
@@ -39,8 +41,8 @@ pub(crate) struct Lane {
 }
 
 impl Lane {
-    pub(super) fn new(shared: Arc<Shared>, blocked: Arc<Blocked>, width: Option<Arc<Width>>) -> Self {
-        Self { shared, blocked, width, queue: Mutex::default() }
+    pub(super) fn new(shared: Arc<Shared>, server: Server, blocked: Arc<Blocked>, width: Option<Arc<Width>>) -> Self {
+        Self { shared, server, blocked, width, queue: Mutex::default() }
     }
 
     /// Queues a call. Fails if the queue is full or the server is silent.
@@ -48,7 +50,7 @@ impl Lane {
         let mut queue = lock(&self.queue);
         // This is checked under the lock, so that a call that is queued before an outage is known is refused when it
         // is.
-        if let Some(error) = self.shared.outage.known() {
+        if let Some(error) = self.server.outage.known() {
             return Err(error.concerning(call.reply.limit()));
         }
         if !queue.has_room(&call, self.shared.settings.queue) {
@@ -112,7 +114,7 @@ impl Lane {
         // are in the batch.
         let connection = match idle {
             Some(connection) => Ok(connection),
-            None => Connection::acquire(&self.shared, limit.as_str()).await,
+            None => Connection::acquire(&self.shared, &self.server, limit.as_str()).await,
         };
         let connection = match connection {
             Ok(connection) => connection,
@@ -149,7 +151,7 @@ impl Lane {
 
     /// Runs the future, and refuses the calls that are queued meanwhile if an outage becomes known.
     async fn unless_silent<T>(&self, mut decided: Pin<&mut impl Future<Output = T>>) -> T {
-        let mut outage = self.shared.outage.listen();
+        let mut outage = self.server.outage.listen();
         loop {
             match select(decided.as_mut(), pin!(outage.known())).await {
                 Either::Left((decided, _)) => return decided,
@@ -162,11 +164,12 @@ impl Lane {
     /// and the next connection would wait as well: a table that is locked for an hour would use up all connections.
     /// Callers that come meanwhile get the error. Only a connection that is cut off is abandoned at once.
     async fn wait_out(&self, mut connection: Connection, since: Instant, error: &Error) -> Option<Connection> {
-        let patience = self.shared.settings.statement_timeout.min(GIVE_UP);
+        let timeout = self.shared.settings.statement_timeout;
+        let patience = timeout.min(GIVE_UP);
         let until = Instant::now() + GIVE_UP;
         while Instant::now() < until {
             let answer = tokio::time::timeout(patience, connection.inner.ping());
-            let answer = match select(pin!(answer), pin!(cut_off(&self.shared, since))).await {
+            let answer = match select(pin!(answer), pin!(cut_off(&self.server, timeout, since))).await {
                 Either::Left((answer, _)) => answer,
                 Either::Right(((), _)) => return None,
             };

@@ -8,6 +8,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use super::batch::Blocked;
 use super::raised::hash;
 use super::reply::QueuedCall;
+use super::server::Server;
 use super::shared::Shared;
 use crate::error::Error;
 use crate::plan::CheckedCall;
@@ -37,10 +38,10 @@ pub(super) struct Lanes {
 }
 
 impl Lanes {
-    pub(super) fn new(shared: &Arc<Shared>, width: Width) -> Self {
-        let blocked = Arc::new(Blocked::new(shared.clone()));
+    pub(super) fn new(shared: &Arc<Shared>, server: &Server, width: Width) -> Self {
+        let blocked = Arc::new(Blocked::new(shared.clone(), server.clone()));
         let width = Arc::new(width);
-        let lane = |width| Arc::new(Lane::new(shared.clone(), blocked.clone(), width));
+        let lane = |width| Arc::new(Lane::new(shared.clone(), server.clone(), blocked.clone(), width));
         let of_rows = (0..width.most).map(|_| lane(Some(width.clone()))).collect();
         let heat = (0..CELLS).map(|_| AtomicU32::new(0)).collect();
         Self { width, of_rows, crossing: lane(None), heat }

@@ -30,6 +30,13 @@ impl Width {
         Self { lanes: AtomicUsize::new(lanes), most: lanes, many: 0, few: 0, mean: AtomicUsize::new(0) }
     }
 
+    /// Another with the same bounds, which has seen nothing.
+    pub(crate) fn afresh(&self) -> Self {
+        let Self { most, many, few, .. } = *self;
+        let lanes = if many == 0 { most } else { 1 };
+        Self { lanes: AtomicUsize::new(lanes), most, many, few, mean: AtomicUsize::new(0) }
+    }
+
     pub(super) fn lanes(&self) -> usize {
         self.lanes.load(Ordering::Relaxed)
     }

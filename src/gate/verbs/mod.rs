@@ -100,7 +100,7 @@ impl Gate {
             reply.owe(self.inner.shared.owing());
         }
         let queued = QueuedCall { call, reply, blocked_since: None };
-        if let Err(error) = self.inner.lanes.submit(queued) {
+        if let Err(error) = self.inner.nodes.submit(queued) {
             if error.is_outage() {
                 // A caller that tries again without a pause must not keep the runtime from the task that asks the
                 // server.

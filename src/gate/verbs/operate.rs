@@ -32,12 +32,12 @@ impl Gate {
     /// or not. If the database does not answer, it returns when the timeouts of the gate have passed. Then leases
     /// lapse, and tokens that were taken ahead or streamed stay charged.
     pub async fn close(&self) {
-        let Inner { shared, lanes, .. } = &*self.inner;
+        let Inner { shared, nodes, .. } = &*self.inner;
         shared.closed.send_replace(true);
         shared.waiters.close();
         // A slice that is still being charged is given back in the second round.
         for _ in 0..2 {
-            shared.memories.prefetch.give_back_all().into_iter().for_each(|call| drop(lanes.submit(call)));
+            shared.memories.prefetch.give_back_all().into_iter().for_each(|call| drop(nodes.submit(call)));
             shared.closed.closed().await;
         }
     }

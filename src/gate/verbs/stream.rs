@@ -29,7 +29,7 @@ impl Gate {
     pub(crate) async fn report(&self, call: &CallName, used: Tokens) -> Result<(), Error> {
         let shared = &self.inner.shared;
         let call = CallName { part: shared.settings.backend.parts.of(call.key()), ..call.clone() };
-        let mut connection = Connection::acquire(shared, call.name()).await?;
+        let mut connection = Connection::acquire(shared, &shared.entry, call.name()).await?;
         connection.begin();
         let reporting = async { shared.store(&mut connection.inner).report_call(&call, used).await };
         let reported = within(shared.settings.statement_timeout, Step::Save, call.name(), reporting).await;

@@ -1,0 +1,28 @@
+use futures_util::future::select;
+use sqlx::PgPool;
+use tokio::sync::oneshot;
+
+use crate::gate::lanes::Lanes;
+use crate::gate::server::Server;
+
+/// The lanes to a node. Its connections are closed when the entry's are, as they are the gate's own.
+pub(super) struct NodeLanes {
+    pub(super) lanes: Lanes,
+    /// When this is dropped, the task that closes the connections ends.
+    _watched: oneshot::Sender<()>,
+}
+
+impl NodeLanes {
+    /// Must be called in a runtime.
+    pub(super) fn new(lanes: Lanes, node: &Server, entry: &PgPool) -> Self {
+        let (watched, is_gone) = oneshot::channel();
+        let (node, entry) = (node.pool.clone(), entry.clone());
+        tokio::spawn(async move {
+            select(entry.close_event(), is_gone).await;
+            if entry.is_closed() {
+                node.close().await;
+            }
+        });
+        Self { lanes, _watched: watched }
+    }
+}

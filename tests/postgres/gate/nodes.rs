@@ -1,0 +1,165 @@
+//! Gates that go by node. On plain PostgreSQL there are no nodes, and on Citus all gates of the suite go by node.
+
+use std::collections::HashSet;
+
+use sqlx::postgres::PgPoolOptions;
+use sqlx::{AssertSqlSafe, Connection, PgConnection};
+use tokio::sync::watch;
+use tokio::task::JoinSet;
+use tokio::time::Instant;
+use tollgate::{Gate, Limit, SECOND, Tokens};
+
+use super::stage::{EVER, patient, soon};
+use crate::traced::traced;
+use crate::world::{PARTS, SERVICE, World, is_on_citus, nodes};
+
+const LIMIT: Limit = Limit::token_bucket("thousand", 1_000, EVER);
+
+#[tokio::test]
+async fn without_parts_the_pool_serves_all() {
+    if is_on_citus() {
+        return;
+    }
+    let world = World::new().await;
+    let gate = patient(&world.pool).by_node().build();
+    gate.consume(LIMIT.key("k")).await.unwrap().granted().unwrap();
+    assert_eq!(gate.balance(LIMIT.key("k")).await.unwrap().remaining, Tokens::new(999));
+}
+
+/// A table that is locked on the coordinator alone stops all that enters there.
+#[tokio::test]
+async fn the_coordinator_has_no_share_in_calls_of_one_part() {
+    if !is_on_citus() {
+        return;
+    }
+    let world = World::of_parts(PARTS).await;
+    let gate = patient(&world.pool).build();
+    knows_the_nodes(&gate, &world).await;
+    let mut entry = world.admin().await;
+    let mut lock = entry.begin().await.unwrap();
+    let sql = "set local citus.enable_ddl_propagation = off; lock table tollgate.durable in access exclusive mode";
+    sqlx::raw_sql(sql).execute(&mut *lock).await.unwrap();
+    for key in 0..40 {
+        soon(gate.consume(LIMIT.key(key))).await.unwrap().granted().unwrap();
+    }
+    lock.rollback().await.unwrap();
+}
+
+/// A hook refuses each new connection to a worker, as a firewall would.
+#[test]
+fn where_a_node_takes_no_connection_the_entry_serves_and_one_event_says_so() {
+    if !is_on_citus() {
+        return;
+    }
+    let log = traced(async {
+        let world = World::of_parts(PARTS).await;
+        let entry: i32 = sqlx::query_scalar(PORT).fetch_one(&world.pool).await.unwrap();
+        let refusals = watch::Sender::new(Vec::new());
+        let seen = refusals.subscribe();
+        let pool = PgPoolOptions::new().acquire_timeout(SECOND).after_connect(move |conn, _| {
+            let refusals = refusals.clone();
+            Box::pin(async move {
+                if sqlx::query_scalar::<_, i32>(PORT).fetch_one(conn).await? == entry {
+                    return Ok(());
+                }
+                refusals.send_modify(|refusals| refusals.push(Instant::now()));
+                Err(sqlx::Error::Protocol("refused".to_owned()))
+            })
+        });
+        let pool = pool.connect(&world.url()).await.unwrap();
+        let gate = patient(&pool).acquire_timeout(SECOND).build();
+        let was_read_twice = |refusals: &[Instant]| match refusals {
+            [first, .., last] => *last > *first + 8 * SECOND,
+            _ => false,
+        };
+        soon(async {
+            while !was_read_twice(&seen.borrow()) {
+                gate.consume(LIMIT.key("k").cost(0)).await.unwrap().granted().unwrap();
+            }
+        })
+        .await;
+    });
+    // Of each node with parts, whatever was read since.
+    let told: Vec<_> = log.lines().filter(|line| line.contains("cannot connect to a node")).collect();
+    let names: HashSet<_> = told.iter().filter_map(|line| line.split_once("node=")).map(|(_, name)| name).collect();
+    assert!(!told.is_empty() && told.len() == names.len(), "{told:?}");
+}
+
+#[tokio::test]
+async fn no_token_is_lost_or_spent_twice_while_a_part_moves() {
+    if !is_on_citus() {
+        return;
+    }
+    let world = World::of_parts(PARTS).await;
+    let gates = [patient(&world.pool).build(), patient(&world.pool).prefetch(SECOND).build()];
+    for gate in &gates {
+        knows_the_nodes(gate, &world).await;
+    }
+    let (done, mut callers) = (watch::Sender::new(false), JoinSet::new());
+    for caller in 0..8 {
+        let (gate, done) = (gates[caller % 2].clone(), done.subscribe());
+        callers.spawn(async move {
+            let mut granted = 0;
+            while !*done.borrow() {
+                for key in 0..8 {
+                    match gate.consume(LIMIT.key(key)).await {
+                        Ok(decision) => granted += i64::from(decision.is_granted()),
+                        Err(error) => assert!(error.is_retryable(), "{error:?}"),
+                    }
+                }
+            }
+            granted
+        });
+    }
+    let mut admin = world.admin().await;
+    for _ in 0..2 {
+        move_a_part(&mut admin).await;
+    }
+    done.send_replace(true);
+    let granted: i64 = soon(callers.join_all()).await.into_iter().sum();
+    for gate in &gates {
+        gate.close().await;
+    }
+    let mut left = 0;
+    for key in 0..8 {
+        left += gates[0].balance(LIMIT.key(key)).await.unwrap().remaining.micros();
+    }
+    assert_eq!(left + granted * 1_000_000, 8_000_000_000);
+}
+
+/// Moves a shard of the durable table, and what lies with it, to the node after the one that has it.
+async fn move_a_part(admin: &mut PgConnection) {
+    let sql = "select format('select citus_move_shard_placement(%s, %L, %s, %L, %s, %L)',
+                             s.shardid, n.nodename, n.nodeport, o.nodename, o.nodeport, 'block_writes')
+                 from pg_dist_shard s join pg_dist_placement p using (shardid) join pg_dist_node n using (groupid)
+                 join pg_dist_node o on o.groupid > 0 and o.groupid <> n.groupid
+                where s.logicalrelid = 'tollgate.durable'::regclass
+                order by s.shardid limit 1";
+    let sql: String = sqlx::query_scalar(sql).fetch_one(&mut *admin).await.unwrap();
+    sqlx::raw_sql(AssertSqlSafe(sql)).execute(admin).await.unwrap();
+}
+
+/// Asks until the gate has connections of its own to each node that has parts.
+async fn knows_the_nodes(gate: &Gate, world: &World) {
+    let sql = "select exists (select from pg_stat_activity where datname = current_database() and usename = $1
+                                 and application_name not like 'citus%')";
+    for node in &nodes().await[1..] {
+        let node = node.clone().database(world.name());
+        let mut node = PgConnection::connect_with(&node).await.unwrap();
+        soon(async {
+            loop {
+                gate.check(LIMIT.key("k")).await.unwrap().granted().unwrap();
+                if sqlx::query_scalar(sql).bind(SERVICE).fetch_one(&mut node).await.unwrap() {
+                    return;
+                }
+            }
+        })
+        .await;
+    }
+    // A reading ends after its connections are made.
+    for key in 0..40 {
+        gate.check(LIMIT.key(key)).await.unwrap().granted().unwrap();
+    }
+}
+
+const PORT: &str = "select inet_server_port()";
