@@ -48,7 +48,7 @@ impl Cut {
         // Whole seconds: all processes agree on the share, and a batch has one.
         let grown = since(now) / 1_000_000 * 1_000_000;
         let grown = i128::from(Self::WHOLE.saturating_sub(self.share)) * grown / since(self.ends_at);
-        Some(self.share + u32::try_from(grown).ok()?)
+        Some(self.share.saturating_add(u32::try_from(grown).ok()?).min(Self::WHOLE))
     }
 
     /// Whether reports at an instant change nothing, because the cut is so young.
