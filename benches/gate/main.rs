@@ -52,11 +52,11 @@ struct Args {
     #[arg(long, value_name = "N,N", value_delimiter = ',', value_parser = clap::value_parser!(u16).range(1..))]
     callers: Vec<u16>,
 
-    /// Seconds that each turn is timed. 1 unless given.
+    /// Seconds that each turn is timed. 0.5 unless given.
     #[arg(long, value_name = "N", value_parser = seconds)]
     seconds: Option<Duration>,
 
-    /// How often all take their turns; medians count. 5 unless given.
+    /// How often all take their turns; medians count. 3 unless given.
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..))]
     rounds: Option<u16>,
 
@@ -173,11 +173,11 @@ impl Args {
     }
 
     fn turn(&self) -> Duration {
-        self.seconds.unwrap_or(Duration::from_millis(if self.quick { 300 } else { 1000 }))
+        self.seconds.unwrap_or(Duration::from_millis(if self.quick { 300 } else { 500 }))
     }
 
     fn rounds(&self) -> u16 {
-        self.rounds.unwrap_or(if self.quick { 1 } else { 5 })
+        self.rounds.unwrap_or(if self.quick { 1 } else { 3 })
     }
 }
 
