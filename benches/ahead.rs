@@ -22,12 +22,12 @@ use sqlx::postgres::{PgConnectOptions, PgPoolOptions, PgSslMode};
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 use tokio::net::{UnixListener, UnixStream};
 use tokio::sync::mpsc;
-use tokio::task::{JoinSet, coop};
+use tokio::task::JoinSet;
 use tokio::time::{MissedTickBehavior, interval, sleep_until};
-use tollgate::{Gate, Limit, Request, SECOND};
+use tollgate::{Gate, Limit, SECOND};
 use tollgate_embedded::Server;
 
-use support::{Fault, Latencies, fill, migrated, pool};
+use support::{Draw, Fault, Latencies, call, fill, migrated, pool};
 
 /// Never exhausted.
 const PLENTY: Limit = Limit::token_bucket("plenty", 1_000_000_000, SECOND).ephemeral();
@@ -73,8 +73,6 @@ async fn main() -> Result<(), Fault> {
     }
     Ok(())
 }
-
-type Draw = fn(&mut fastrand::Rng) -> Request;
 
 /// A rank from 0 on, the n-th in proportion to n^-1.1, as near as the inverse of its integral comes.
 #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "from 0 to below KEYS")]
@@ -122,30 +120,6 @@ async fn compare(
         println!("{name:<30} {:<8} {per_second:>11.0} {times:>7.2} {p50:>8.2} {p99:>9.1}", told(age));
     }
     Ok(())
-}
-
-/// Calls one gate after another, and returns how long the calls took that ended in the turn.
-async fn call(
-    gates: Arc<[Gate]>,
-    draw: Draw,
-    mut random: fastrand::Rng,
-    from: Instant,
-    until: Instant,
-) -> Result<Latencies, Fault> {
-    let mut latencies = Latencies::default();
-    loop {
-        let (request, gate) = (draw(&mut random), &gates[random.usize(..gates.len())]);
-        let begun = Instant::now();
-        if begun >= until {
-            return Ok(latencies);
-        }
-        gate.consume(request).await?.granted()?;
-        if begun >= from {
-            latencies.record(begun.elapsed());
-        }
-        // A call that is answered from memory gives the others their turn, too.
-        coop::consume_budget().await;
-    }
 }
 
 /// The granted share of the calls of a gate whose callers each ask a hundred times a second.

@@ -17,13 +17,13 @@ use std::time::{Duration, Instant};
 
 use sqlx::postgres::PgConnectOptions;
 use sqlx::{AssertSqlSafe, ConnectOptions as _, PgPool};
-use tokio::task::{JoinSet, coop};
+use tokio::task::JoinSet;
 use tokio::time::sleep_until;
 use tollgate::migrate::{self, Buckets};
 use tollgate::{Gate, Limit, Limiter, SECOND};
 use tollgate_embedded::Server;
 
-use support::{Fault, Latencies, cpu, fill, fill_by, migrated};
+use support::{Fault, Latencies, call, cpu, fill, fill_by, migrated};
 
 /// Never exhausted.
 const PLENTY: Limit = Limit::token_bucket("plenty", 1_000_000_000, SECOND).ephemeral();
@@ -132,7 +132,8 @@ async fn measure(
     let from = Instant::now() + turn.max(2 * SECOND);
     let mut asking = JoinSet::new();
     for seed in 0..callers as u64 {
-        asking.spawn(ask(gate.clone(), fastrand::Rng::with_seed(seed), from, from + turn));
+        let (gates, random) = ([gate.clone()].into(), fastrand::Rng::with_seed(seed));
+        asking.spawn(call(gates, |random| PLENTY.key(random.u32(..KEYS)), random, from, from + turn));
     }
     sleep_until(from.into()).await;
     let spent = || servers.iter().map(|server| Ok(cpu::read(*server)?.server)).collect::<Result<Vec<_>, Fault>>();
@@ -152,20 +153,4 @@ async fn measure(
     let (all, each) = (micros(spent.iter().sum()), each.join(" + "));
     println!("{name:<20} {parts:>4} {callers:>7} {per_second:>12.0} {p50:>9.2} {p99:>9.2}   {all:.1} = {each}");
     Ok(())
-}
-
-/// Asks until an instant, and returns how long the calls took that began after another.
-async fn ask(gate: Gate, mut random: fastrand::Rng, from: Instant, until: Instant) -> Result<Latencies, Fault> {
-    let mut latencies = Latencies::default();
-    loop {
-        let begun = Instant::now();
-        if begun >= until {
-            return Ok(latencies);
-        }
-        gate.consume(PLENTY.key(random.u32(..KEYS))).await?.granted()?;
-        if begun >= from {
-            latencies.record(begun.elapsed());
-        }
-        coop::consume_budget().await;
-    }
 }

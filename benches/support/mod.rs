@@ -6,11 +6,13 @@ pub(crate) mod cpu;
 pub(crate) mod pgbench;
 
 use std::error::Error;
-use std::time::Duration;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
 
 use sqlx::PgPool;
 use sqlx::postgres::PgPoolOptions;
-use tollgate::{Limiter, Request, migrate};
+use tokio::task::coop;
+use tollgate::{Gate, Limiter, Request, migrate};
 
 /// Why a bench stops. One wrong answer, and all figures are worthless.
 pub(crate) type Fault = Box<dyn Error + Send + Sync>;
@@ -53,6 +55,34 @@ pub(crate) async fn fill_by(
     }
     sqlx::raw_sql("vacuum analyze tollgate.ephemeral, tollgate.durable").execute(pool).await?;
     Ok(())
+}
+
+/// Draws the request of the next call.
+pub(crate) type Draw = fn(&mut fastrand::Rng) -> Request;
+
+/// Calls one gate after another, and returns how long the calls took that ended in the turn.
+#[expect(clippy::disallowed_methods, reason = "a benchmark measures spans on this machine's monotonic clock")]
+pub(crate) async fn call(
+    gates: Arc<[Gate]>,
+    draw: Draw,
+    mut random: fastrand::Rng,
+    from: Instant,
+    until: Instant,
+) -> Result<Latencies, Fault> {
+    let mut latencies = Latencies::default();
+    loop {
+        let (request, gate) = (draw(&mut random), &gates[random.usize(..gates.len())]);
+        let begun = Instant::now();
+        if begun >= until {
+            return Ok(latencies);
+        }
+        gate.consume(request).await?.granted()?;
+        if begun >= from {
+            latencies.record(begun.elapsed());
+        }
+        // A call that is answered from memory gives the others their turn, too.
+        coop::consume_budget().await;
+    }
 }
 
 /// The middle one of some values; of an even number the higher of the middle two.
