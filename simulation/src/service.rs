@@ -19,7 +19,7 @@ pub struct Service {
 }
 
 impl Service {
-    /// What it takes at an instant.
+    /// The limit that it goes by at an instant.
     pub(crate) fn takes(&self, at: Timestamp) -> &Limit {
         let from = self.start.plus(self.falters_from);
         let falters = (from..from.plus(self.falters_for)).contains(&at);

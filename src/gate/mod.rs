@@ -1,10 +1,9 @@
 //! Decides in transactions of its own, for many callers.
 //!
 //! A call enters by [`verbs`], waits in one of the [`lanes`] to its server, which [`nodes`] knows, and is decided in a
-//! [`batch`]. A [`reply`] answers its
-//! caller. [`memory`] answers some calls without the database: by rows that refused, and by tokens taken ahead.
-//! [`wait`] keeps callers in line. [`guards`] has the values whose tasks give tokens back, and [`outage`] answers while
-//! the server is silent.
+//! [`batch`]. A [`reply`] answers its caller. [`memory`] answers some calls without the database: by rows that refused,
+//! and by tokens taken ahead. [`wait`] keeps callers in line. [`guards`] has the values whose tasks give tokens back,
+//! and [`outage`] answers while the server is silent.
 
 mod batch;
 mod builder;

@@ -205,10 +205,8 @@ mod tests {
     #[tokio::test]
     async fn a_row_leaves_with_the_last_call_that_asks_for_it() {
         let pool = sqlx::PgPool::connect_lazy("postgres://nobody@localhost/none").unwrap();
-        let blocked = {
-            let shared = Gate::new(pool).inner.shared.clone();
-            Blocked::new(shared.clone(), shared.entry.clone())
-        };
+        let shared = Gate::new(pool).inner.shared.clone();
+        let blocked = Blocked::new(shared.clone(), shared.entry.clone());
         for keys in [&[1][..], &[1, 2], &[1, 3]] {
             lock(&blocked.turns).add(call(keys), 10);
         }

@@ -79,7 +79,7 @@ fn where_a_node_takes_no_connection_the_entry_serves_and_one_event_says_so() {
         })
         .await;
     });
-    // Of each node with parts, whatever was read since.
+    // One event for each node, however often the catalogue was read.
     let told: Vec<_> = log.lines().filter(|line| line.contains("cannot connect to a node")).collect();
     let names: HashSet<_> = told.iter().filter_map(|line| line.split_once("node=")).map(|(_, name)| name).collect();
     assert!(!told.is_empty() && told.len() == names.len(), "{told:?}");
@@ -127,7 +127,7 @@ async fn no_token_is_lost_or_spent_twice_while_a_part_moves() {
     assert_eq!(left + granted * 1_000_000, 8_000_000_000);
 }
 
-/// Moves a shard of the durable table, and what lies with it, to the node after the one that has it.
+/// Moves a shard of the durable table, with the shards beside it, to the node after the one that has it.
 async fn move_a_part(admin: &mut PgConnection) {
     let sql = "select format('select citus_move_shard_placement(%s, %L, %s, %L, %s, %L)',
                              s.shardid, n.nodename, n.nodeport, o.nodename, o.nodeport, 'block_writes')

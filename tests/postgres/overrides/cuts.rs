@@ -1,4 +1,4 @@
-//! What a slow-down leaves of a rate.
+//! The share of a rate that a slow-down leaves.
 
 use chrono::{DateTime, TimeDelta, Utc};
 use tollgate::algebra::Timestamp;
@@ -8,7 +8,7 @@ use tollgate::{DAY, Limit, Limiter, MINUTE, Override, Overrides, SECOND, SlowDow
 use super::slow_down::{SLOWLY, THEIRS, reporters, share, slowed};
 use crate::world::{OWNER, World, parts, second};
 
-/// What a simulation reports to itself is what the function would have written.
+/// A simulation reports to itself by the same formula as the function.
 #[tokio::test]
 async fn a_report_cuts_the_rate_in_the_function_as_in_the_core() {
     let (world, overrides) = reporters().await;
