@@ -7,21 +7,22 @@ use crate::output::OutputArgs;
 
 /// Distribute the tables over the nodes of Citus by their column `part`.
 ///
-/// Run it on the coordinator, and then give every limiter and gate the number of parts with `parts(N)`. A process with
-/// another number fails at its first call, and a process without one at its first insert. The command locks each table
-/// while it carries over the rows.
+/// Run it on the coordinator. Then give every limiter and gate the number of parts with `parts(N)`. A process with
+/// another number fails at its first call. A process without a number fails at its first insert. The command locks each
+/// table while it carries over the rows.
 #[derive(Debug, clap::Args)]
 pub(crate) struct DistributeArgs {
-    /// Over how many parts: a power of two. A node holds whole parts.
+    /// The number of parts: a power of two, at most 2048. Each part lies on one node.
     #[arg(long, value_name = "N", default_value_t = migrate::DEFAULT_PARTS, value_parser = power_of_two)]
     parts: u16,
 
-    /// Let ephemeral rows lie on other nodes than the durable ones of the same key, so that Citus can move those while
-    /// they are written.
+    /// Let the ephemeral rows of a key lie on another node than its durable rows. Citus can then move durable rows
+    /// while callers write them.
     #[arg(long)]
     buckets_apart: bool,
 
-    /// Take the tables back to the coordinator, with all rows: to do without Citus, or to choose another number.
+    /// Bring the tables back to the coordinator, with all rows. Do this to leave Citus, or before you choose another
+    /// number of parts.
     #[arg(long, conflicts_with_all = ["parts", "buckets_apart"])]
     undo: bool,
 

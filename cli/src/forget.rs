@@ -13,15 +13,16 @@ use crate::output::{OutputArgs, counted, shown};
 use crate::storage;
 use crate::target::key;
 
-/// Delete a key's rows, its calls and its overrides, of all limits of the table `tollgate.limits` and of the limits
-/// file.
+/// Delete a key's rows, calls and overrides, under all limits.
 ///
-/// For somebody who is gone for good: debts and wallets go, too, and the ids of calls, so that a retry is charged
-/// again. The next call of the key finds it full. A key of several parts, such as `org|user`, is another key. The
-/// command deletes all of it or nothing.
+/// Use it for somebody who is gone for good. It deletes debts, wallets and the ids of calls, too, so a retry is charged
+/// again. The next call of the key finds it full. The command deletes all of this or nothing.
+///
+/// It knows the limits of the table `tollgate.limits` and of the limits file. A key of several parts is a key of its
+/// own: to forget `org` does not forget `org|user`.
 #[derive(Debug, clap::Args)]
 pub(crate) struct ForgetArgs {
-    /// The key as `tollgate inspect` shows it.
+    /// The key, written as `tollgate inspect` prints it.
     #[arg(value_name = "KEY", value_parser = key)]
     key: Key,
 

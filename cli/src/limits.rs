@@ -14,25 +14,25 @@ use crate::push::{self, PushArgs};
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum LimitsCommand {
-    /// Report every fault of a limits file, with its line, its column and what was probably meant. Needs no database.
+    /// Report every fault of a limits file: its line, its column, and what was probably meant. Needs no database.
     ///
-    /// Hints name definitions that are valid but seldom meant, such as a capacity that takes years to fill.
+    /// A hint names a definition that is valid but seldom meant, such as a capacity that takes years to fill.
     ///
-    /// Exit status: 0 sound, with or without hints; 1 not.
+    /// Exit status: 0 no faults, even if there are hints; 1 faults.
     Check {
-        /// The file: JSON where its name ends in `.json`, else TOML.
+        /// The limits file: JSON if its name ends in `.json`, and TOML otherwise.
         #[arg(value_name = "FILE")]
         file: PathBuf,
 
         #[command(flatten)]
         output: OutputArgs,
     },
-    /// Write the definitions of a limits file into the table that SQL functions go by, all or none, and say what
-    /// changes.
+    /// Write the definitions of a limits file into the table `tollgate.limits`, and print what changes.
     ///
-    /// A limit that is not in the file stays: somebody may still ask it.
+    /// SQL functions go by that table. The command writes all definitions or none. A limit that is not in the file
+    /// stays in the table, because somebody may still ask it.
     ///
-    /// Exit status: 0 done; 1 failed, or with --check something to write.
+    /// Exit status: 0 done, 1 failed. With --check, 1 also means that there is something to write.
     Push(PushArgs),
 }
 

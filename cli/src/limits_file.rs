@@ -11,7 +11,8 @@ use crate::storage;
 /// Which limits file; the same option for every command that can use one.
 #[derive(Clone, Debug, clap::Args)]
 pub(crate) struct LimitsArgs {
-    /// The limits file, TOML or JSON; `tollgate.toml` in this directory unless given, if it is there.
+    /// The limits file, TOML or JSON. Without this option, the command reads `tollgate.toml` in the current directory,
+    /// if there is one.
     #[arg(long, env = "TOLLGATE_LIMITS", value_name = "FILE")]
     limits: Option<PathBuf>,
 }

@@ -49,22 +49,22 @@ struct Args {
 
 #[derive(Debug, Subcommand)]
 enum Command {
-    /// Say what `consume` would answer now, and take nothing.
+    /// Say whether `consume` would be granted now, and take nothing.
     ///
     /// Exit status: 0 would be granted, 2 would be refused, 1 failed.
     #[command(override_usage = "tollgate check [OPTIONS] <NAME> <KEY|--global>")]
     Check(verbs::AskArgs),
     /// Print a script that completes this command in a shell.
     Completions(manual::CompletionsArgs),
-    /// Take tokens, if all of them are there.
+    /// Take tokens if enough remain, and otherwise none.
     ///
     /// Exit status: 0 granted, 2 refused, 1 failed.
     #[command(override_usage = "tollgate consume [OPTIONS] <NAME> <KEY|--global>")]
     Consume(verbs::ConsumeArgs),
-    /// Give tokens: up to the capacity, to a wallet all of them.
+    /// Give tokens. A balance stops at the capacity; a wallet takes all of them.
     #[command(override_usage = "tollgate credit [OPTIONS] <NAME> <KEY|--global>")]
     Credit(verbs::AskArgs),
-    /// Take tokens whatever is there: what is missing becomes a debt.
+    /// Take tokens even if too few remain. The missing ones become a debt.
     #[command(override_usage = "tollgate debit [OPTIONS] <NAME> <KEY|--global>")]
     Debit(verbs::AskArgs),
     Distribute(distribute::DistributeArgs),
@@ -76,31 +76,31 @@ enum Command {
         #[command(subcommand)]
         command: limits::LimitsCommand,
     },
-    /// Print the manual page, or write those of all subcommands.
+    /// Print the manual page, or write the pages of all subcommands into a directory.
     Man(manual::ManArgs),
     /// Create the tables, or bring them up to date.
     Migrate(migrate::MigrateArgs),
-    /// Override a limit, for a key or for every key: other numbers, deny, or unlimited.
+    /// Override a limit, for one key or for every key: with other numbers, deny, or unlimited.
     Override {
         #[command(subcommand)]
         command: overrides::OverrideCommand,
     },
-    /// Fill a key up and forgive its debts, or all keys of a limit.
+    /// Fill a key up and forgive its debts. `--all` does so for all keys of a limit.
     #[command(override_usage = "tollgate reset [OPTIONS] <NAME> <KEY|--global|--all>")]
     Reset(reset::ResetArgs),
     /// Run a program if the limit grants it.
     ///
-    /// Under a concurrency limit no more programs run at once than it allows: this command renews the lease until the
-    /// program ends. If it cannot renew the lease, it sends SIGTERM to the program. If this command is killed
-    /// (SIGKILL), the program is killed too, but not what the program has started.
+    /// A concurrency limit bounds how many programs run at once. Under such a limit, this command renews the lease
+    /// until the program ends. If it cannot renew the lease, it sends SIGTERM to the program. If SIGKILL ends this
+    /// command, the program is killed, too. The processes that the program has started live on.
     ///
-    /// Exit status: the program's own; 2 refused, 1 failed; 126 and 127 for a program that cannot be run or is not
-    /// there.
+    /// Exit status: that of the program, 2 if the limit refuses, 1 if this command fails, 126 if the program cannot be
+    /// run, 127 if there is no such program.
     #[command(override_usage = "tollgate run [OPTIONS] <NAME> <KEY|--global> -- <COMMAND>...")]
     Run(run::RunArgs),
-    /// Try limits on traffic, made up or recorded, without a database.
+    /// Try limits on made-up or recorded traffic. Needs no database.
     Simulate(simulate::SimulateArgs),
-    /// Find the smallest numbers of a limit that would have refused few enough of recorded calls, without a database.
+    /// Read recorded calls, and find the smallest limit that would have refused few enough of them. Needs no database.
     Suggest(suggest::SuggestArgs),
     Sweep(sweep::SweepArgs),
     Top(top::TopArgs),

@@ -9,14 +9,14 @@ use crate::output::print;
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct CompletionsArgs {
-    /// For which shell.
+    /// The shell that the script is for.
     #[arg(value_enum)]
     shell: Shell,
 }
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct ManArgs {
-    /// Write the pages of all subcommands into this directory, instead of the first page to standard output.
+    /// Write the pages of all subcommands into this directory. Without this option, the command prints the first page.
     #[arg(long, value_name = "DIR")]
     out: Option<PathBuf>,
 }

@@ -21,43 +21,48 @@ pub(crate) struct MigrateArgs {
 
 #[derive(Debug, Subcommand)]
 enum MigrateCommand {
-    /// Apply what is missing, in one transaction; of several runners one applies and the others wait.
+    /// Apply the missing migrations, in one transaction. If several runners start at once, one applies them and the
+    /// others wait.
     Up {
-        /// Apply it, say what was applied, and roll it back.
+        /// Apply the migrations, print them, and roll them back.
         #[arg(long, conflicts_with_all = ["grant", "grant_operator", "grant_reporter"])]
         dry_run: bool,
 
         #[command(flatten)]
         grants: GrantArgs,
     },
-    /// Name the applied migrations and the missing ones.
+    /// List the applied migrations and the missing ones.
     Status,
-    /// Print all migrations as SQL that is safe to run twice, for psql or another migration tool. Needs no database.
+    /// Print all migrations as SQL, for psql or another migration tool. The SQL is safe to run twice. Needs no
+    /// database.
     Sql {
         #[command(flatten)]
         grants: GrantArgs,
     },
-    /// Check that nothing is missing, edited or damaged; fails with the first fault.
+    /// Check that nothing is missing, edited or damaged. Fails with the first fault.
     ///
-    /// A right that nobody should have is a fault, too: all that PUBLIC has in the schema. Says who may ask, give,
-    /// report, write rows and read keys; owners are among them, administrators are not.
+    /// Any right of PUBLIC in the schema is a fault, too. The command also prints which roles may ask, give, report,
+    /// write rows and read keys. It counts owners, and leaves out administrators.
     Validate,
 }
 
 /// Roles that may call the SQL functions. Without a grant only the owner may.
 #[derive(Debug, clap::Args)]
 struct GrantArgs {
-    /// Let a role ask limits by SQL functions (`consume`, `reserve`, `check`, …), without any right on the tables.
+    /// Let a role ask limits through SQL functions (`consume`, `reserve`, `check`, …), without any right on the tables.
     ///
-    /// Takes the other functions from it, unless it may write the tables anyway, or another option names it, too.
+    /// The option takes the other functions from the role. It leaves them to a role that may write the tables anyway,
+    /// or that another option names, too.
     #[arg(long, value_name = "ROLE")]
     grant: Vec<String>,
 
-    /// Let a role define limits, give and take tokens, and settle by SQL functions: it can grant itself anything.
+    /// Let a role define limits, give and take tokens, and settle calls through SQL functions. Such a role can grant
+    /// itself anything.
     #[arg(long, value_name = "ROLE")]
     grant_operator: Vec<String>,
 
-    /// Let a role report by SQL functions that the other side is in trouble: it can slow limits down and pause them.
+    /// Let a role report through SQL functions that the service behind a limit is in trouble. Such a role can slow
+    /// limits down and pause them.
     #[arg(long, value_name = "ROLE")]
     grant_reporter: Vec<String>,
 }

@@ -22,18 +22,20 @@ use meaning::{Meaning, asked};
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum OverrideCommand {
-    /// Give a key other numbers, deny it, or let it through, for a while or until the override is removed.
+    /// Give a key other numbers, deny it, or let it through. An override lasts until its end, or until it is removed.
     ///
-    /// A key has one override for each label: another of the same label takes its place, and the command says so. Among
-    /// live overrides a deny beats unlimited, and unlimited beats numbers, for the key as for every key. Numbers of the
-    /// key beat those of every key, and of several the ones that were set last count. Services that watch overrides go
-    /// by it within about a second, SQL functions at once.
+    /// A key has one override for each label. A new one replaces the old one of the same label, and the command says
+    /// so.
+    ///
+    /// Several overrides may be live at once. Deny beats unlimited, and unlimited beats numbers, whether they are for
+    /// the key or for every key. Numbers for the key beat numbers for every key. Among several of these, the last ones
+    /// set count. Services that watch overrides follow within about a second, SQL functions at once.
     #[command(override_usage = "tollgate override set [OPTIONS] --reason <TEXT> <NAME> <KEY|--every-key> \
                                 <--deny|--unlimited|--rate N>")]
     Set(SetArgs),
-    /// List overrides: all, or those of a limit, or of a key.
+    /// List all overrides, or those of one limit, or those of one key.
     List(ListArgs),
-    /// Take an override back.
+    /// Remove an override.
     #[command(override_usage = "tollgate override remove [OPTIONS] <NAME> <KEY|--every-key>")]
     Remove(RemoveArgs),
 }
@@ -50,31 +52,34 @@ pub(crate) struct SetArgs {
     #[command(flatten)]
     effect: EffectArgs,
 
-    /// The period in which so many tokens come back, or the lease; the limit's own unless given.
+    /// The period in which `--rate` tokens come back, or the lease of a concurrency limit. Without this option, the
+    /// limit's own counts.
     #[arg(long, value_name = "SPAN", conflicts_with_all = OTHERS, value_parser = humantime::parse_duration)]
     per: Option<Duration>,
 
-    /// The most that the key holds; the rate unless given.
+    /// The most tokens that the key can hold. Without this option, that is `--rate`.
     #[arg(long, value_name = "N", conflicts_with_all = OTHERS)]
     capacity: Option<Tokens>,
 
-    /// How deep reservations may go below zero; the limit's own unless given.
+    /// How many tokens below zero reservations may go. Without this option, the limit's own number counts.
     #[arg(long, value_name = "N", conflicts_with_all = OTHERS)]
     max_reserved: Option<Tokens>,
 
-    /// For how long, from its start.
+    /// How long the override lasts, from its start.
     #[arg(long = "for", value_name = "SPAN", value_parser = humantime::parse_duration, conflicts_with = "until")]
     lasting: Option<Duration>,
 
-    /// Until when, as `2026-11-24T12:30:00Z`. Without an end it counts until it is removed.
+    /// When the override ends, such as `2026-11-24T12:30:00Z`. Without this option and `--for`, it lasts until it is
+    /// removed.
     #[arg(long, value_name = "TIME")]
     until: Option<DateTime<Utc>>,
 
-    /// From when on, instead of now.
+    /// When the override starts. Without this option, it starts now.
     #[arg(long, value_name = "TIME")]
     from: Option<DateTime<Utc>>,
 
-    /// Tells it apart from other overrides of the key, which stay. An application has one of its own.
+    /// The label of the override. Overrides of the key with other labels stay. Give each application a label of its
+    /// own. Without this option, the label is empty.
     #[arg(long, value_name = "TEXT", default_value = "", hide_default_value = true)]
     label: String,
 
@@ -82,11 +87,11 @@ pub(crate) struct SetArgs {
     #[arg(long, conflicts_with = "every_key")]
     reset: bool,
 
-    /// Why, for whoever finds it.
+    /// Why you set it, for the people who find it later.
     #[arg(long, value_name = "TEXT")]
     reason: String,
 
-    /// The person or program that sets it; the role of the session unless given.
+    /// The person or program that sets it. Without this option, that is the role of the session.
     #[arg(long, value_name = "WHO")]
     by: Option<String>,
 
@@ -104,11 +109,11 @@ pub(crate) struct SetArgs {
 #[derive(Debug, clap::Args)]
 #[group(required = true, multiple = false)]
 struct WhomArgs {
-    /// The key as `tollgate inspect` shows it.
+    /// The key, written as `tollgate inspect` prints it.
     #[arg(value_name = "KEY", value_parser = key)]
     key: Option<Key>,
 
-    /// Every key of the limit, and the row of all callers.
+    /// Every key of the limit, and the row that all callers share, instead of one key.
     #[arg(long)]
     every_key: bool,
 }
@@ -116,30 +121,30 @@ struct WhomArgs {
 #[derive(Debug, clap::Args)]
 #[group(id = "effect", required = true, multiple = false)]
 struct EffectArgs {
-    /// Refuse all.
+    /// Refuse all calls.
     #[arg(long)]
     deny: bool,
 
-    /// Grant all, and charge nothing.
+    /// Grant all calls, and charge nothing.
     #[arg(long)]
     unlimited: bool,
 
-    /// How many tokens come back in each period.
+    /// How many tokens come back in each period, which `--per` gives.
     #[arg(long, value_name = "N")]
     rate: Option<Tokens>,
 
-    /// How deep calls may take a wallet below zero.
+    /// How many tokens below zero calls may take a wallet.
     #[arg(long, value_name = "N")]
     overdraft: Option<Tokens>,
 }
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct ListArgs {
-    /// Only those of this limit.
+    /// List only overrides of this limit.
     #[arg(value_name = "NAME")]
     name: Option<String>,
 
-    /// Only those that are about this key: its own, and those of every key.
+    /// List only overrides that apply to this key: its own, and those for every key.
     #[arg(value_name = "KEY", value_parser = key)]
     key: Option<Key>,
 
@@ -159,7 +164,7 @@ pub(crate) struct RemoveArgs {
     #[command(flatten)]
     whom: WhomArgs,
 
-    /// Which of its overrides: that of this label.
+    /// Remove the override with this label. Without this option, the command removes the one with the empty label.
     #[arg(long, value_name = "TEXT", default_value = "", hide_default_value = true)]
     label: String,
 

@@ -14,11 +14,11 @@ use crate::storage;
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct PushArgs {
-    /// The file: JSON where its name ends in `.json`, else TOML.
+    /// The limits file: JSON if its name ends in `.json`, and TOML otherwise.
     #[arg(value_name = "FILE")]
     file: PathBuf,
 
-    /// Write nothing, and fail if something would be written: for CI.
+    /// Write nothing, and fail if there is something to write. This is for CI.
     #[arg(long)]
     check: bool,
 

@@ -19,7 +19,7 @@ pub(crate) struct ResetArgs {
     #[command(flatten)]
     target: TargetArgs,
 
-    /// All keys of the limit, one after the other, while callers go on deciding. Asks first.
+    /// Reset all keys of the limit, while callers go on. The command asks first.
     #[arg(long, group = "who")]
     all: bool,
 

@@ -32,11 +32,11 @@ pub(crate) struct RunArgs {
     #[command(flatten)]
     target: TargetArgs,
 
-    /// How many tokens one run costs.
+    /// The number of tokens that one run costs.
     #[arg(long, value_name = "N", default_value = "1", allow_negative_numbers = true)]
     cost: Tokens,
 
-    /// Wait so long at most for the tokens; without it a refusal is final.
+    /// Wait at most this long for the tokens. Without this option, a refusal is final.
     #[arg(long, value_name = "SPAN", value_parser = humantime::parse_duration)]
     wait: Option<Duration>,
 

@@ -18,19 +18,17 @@ use crate::output::{OutputArgs, counted, print, tell};
 use crate::parts::Away;
 use crate::storage;
 
-/// Delete rows that are full again, in small batches beside those who decide.
+/// Delete rows that are full again, in small batches, while callers go on.
 ///
-/// First it gives back what calls have charged that lapsed. Last it forgets the ids of calls that need not be known any
-/// more, a margin later. A dry run counts neither.
+/// First the command gives back the charges of calls that have lapsed. Then it deletes the rows that have been full for
+/// `--margin`. Last it forgets the ids of calls that nobody has needed for as long. A dry run counts the rows alone.
 ///
-/// A row goes when it has been full for a margin. SIGINT
-/// (Ctrl-C) and SIGTERM end it after the current batch; it then says what it did, and that is no failure. With --json
-/// there is one document for each pass, on a line of its own.
+/// SIGINT (Ctrl-C) or SIGTERM ends the command after the current batch. It then prints what it did, and succeeds. With
+/// --json, it prints one document for each pass, on a line of its own.
 ///
-/// It goes by the database's clock. Where that differs from this machine's by more than a minute, it deletes nothing
-/// and fails; with --every it waits until the two have kept step for the margin.
-///
-/// On Citus, where rows lie on other servers, it compares no clocks.
+/// The command goes by the database's clock. If that clock differs from this machine's by more than a minute, the
+/// command deletes nothing and fails. With --every it does not fail, but waits until the two have agreed for the
+/// margin. On Citus, where rows lie on other servers, it compares no clocks.
 ///
 /// Exit status: 0 done or ended by a signal, 1 failed, 130 ended at once by a second signal.
 #[derive(Debug, clap::Args)]
@@ -38,27 +36,28 @@ pub(crate) struct SweepArgs {
     #[command(flatten)]
     database: DatabaseArgs,
 
-    /// Sweep again and again, about so often ("1m", "1h"), until SIGINT or SIGTERM.
+    /// Sweep again and again until SIGINT or SIGTERM, and pause for about this long in between ("1m", "1h"). Without
+    /// this option, the command makes one pass.
     #[arg(long, value_name = "SPAN", value_parser = at_least(Duration::from_secs(1)))]
     every: Option<Duration>,
 
-    /// How many rows one statement deletes at most.
+    /// The most rows that one statement deletes.
     #[arg(long, value_name = "N", default_value_t = 500, value_parser = clap::value_parser!(u32).range(1..=100_000))]
     batch: u32,
 
-    /// Which share of the time to work, in percent; it rests in between.
+    /// Work for this share of the time, in percent, and rest for the remainder.
     #[arg(long, value_name = "PERCENT", default_value_t = 25, value_parser = clap::value_parser!(u8).range(1..=100))]
     share: u8,
 
-    /// How long a row stays once it is full. This makes up for a database clock that steps back by so much.
+    /// How long a row stays once it is full. The database's clock may step back by so much without harm.
     #[arg(long, value_name = "SPAN", default_value = "10m", value_parser = humantime::parse_duration)]
     margin: Duration,
 
-    /// Sweep although the database's clock differs from this machine's.
+    /// Sweep even if the database's clock differs from this machine's.
     #[arg(long)]
     force: bool,
 
-    /// Delete nothing, and say what would be deleted.
+    /// Delete nothing, and print what would be deleted.
     #[arg(long)]
     dry_run: bool,
 

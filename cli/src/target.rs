@@ -24,11 +24,12 @@ pub(crate) struct TargetArgs {
 #[derive(Debug, clap::Args)]
 #[group(id = "who", required = true, multiple = false)]
 struct WhoArgs {
-    /// The key as `tollgate inspect` shows it; the parts of a combined one are joined by `|`.
+    /// The key, written as `tollgate inspect` prints it. `|` joins the parts of a key that has several, as in
+    /// `acme|user`.
     #[arg(value_name = "KEY", value_parser = key)]
     key: Option<Key>,
 
-    /// The one row for all callers together, instead of a key.
+    /// Use the one row that all callers share, instead of a key.
     #[arg(long)]
     global: bool,
 }

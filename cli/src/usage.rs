@@ -12,30 +12,30 @@ use crate::output::{HEADING, OutputArgs, columns, counted, printable, shown, sty
 use crate::parts::Away;
 use crate::target::key;
 
-/// Show what the keys of a meter have used, the largest first, and their sum.
+/// Show how much each key of a meter has used, the largest first, and the sum.
 ///
-/// A meter is a wallet that nobody pays into: its rows count what calls cost, as settled. Keys of other limits get
-/// their tokens back with time, so they have no usage; see `tollgate inspect`. A call that has not been settled yet
-/// counts with its estimate.
+/// A meter is a wallet that nobody pays into. Its rows count the settled costs of calls. A call that is not settled yet
+/// counts with its estimate. Keys of other limits get their tokens back with time, so they have no usage: use `tollgate
+/// inspect` for those.
 #[derive(Debug, clap::Args)]
 pub(crate) struct UsageArgs {
     /// The meter's name.
     #[arg(value_name = "NAME")]
     name: String,
 
-    /// Only this key, as the list shows it; with --month, without the month.
+    /// Show only this key, written as the list prints it. With --month, leave out the month.
     #[arg(value_name = "KEY", value_parser = key)]
     key: Option<Key>,
 
-    /// Only keys that begin with this month, as 2026-11.
+    /// Show only keys that begin with this month, such as 2026-11.
     #[arg(long, value_name = "MONTH", value_parser = month)]
     month: Option<String>,
 
-    /// How many keys to list at most; the sum is of all.
+    /// List at most this many keys. The sum counts all of them.
     #[arg(long, value_name = "N", default_value_t = 20)]
     limit: u32,
 
-    /// How long the server may take.
+    /// How long the server may take for one statement.
     #[arg(long, value_name = "SPAN", default_value = "10s", value_parser = humantime::parse_duration)]
     timeout: Duration,
 

@@ -16,8 +16,8 @@ pub(crate) struct ConsumeArgs {
     #[command(flatten)]
     ask: AskArgs,
 
-    /// Take the tokens even if they will only be there later, and say when: as deep as the limit's `max_reserved` lets
-    /// it.
+    /// Take the tokens now even if they come back only later, and print when they will be there. The limit's
+    /// `max_reserved` bounds how far below zero such reservations may go.
     #[arg(long)]
     reserve: bool,
 }
@@ -27,7 +27,7 @@ pub(crate) struct AskArgs {
     #[command(flatten)]
     target: TargetArgs,
 
-    /// How many tokens.
+    /// The number of tokens.
     #[arg(long, value_name = "N", default_value = "1", allow_negative_numbers = true)]
     cost: Tokens,
 

@@ -20,24 +20,25 @@ use crate::limits_file::LimitsArgs;
 use crate::output::OutputArgs;
 use finding::{Finding, Severity};
 
-/// Say what is wrong or risky: each finding with what it means, and what to do.
+/// Find faults and risks, and say what each of them means and what to do.
 ///
-/// An error is what makes callers fail or answers wrong now; a warning costs something, or will hurt one day; a note is
-/// worth knowing. Nothing is changed. With a limits file the rows are compared with its definitions, and both tables
-/// are read whole.
+/// An error makes callers fail, or gives them wrong answers, now. A warning costs something, or will do harm one day. A
+/// note is worth knowing. The command changes nothing. With a limits file, it reads both tables whole, and compares
+/// their rows with the definitions.
 ///
-/// Exit status: 0 no errors, 1 errors (or the doctor itself failed).
+/// Exit status: 0 no errors found, 1 errors found, or the doctor itself failed.
 #[derive(Debug, clap::Args)]
 pub(crate) struct DoctorArgs {
-    /// Check the rights of this role, which the service uses, instead of one's own.
+    /// Check the rights of this role, as which the service connects. Without this option, the command checks the rights
+    /// of its own role.
     #[arg(long, value_name = "ROLE")]
     role: Option<String>,
 
-    /// From which age on a transaction is reported that keeps old row versions alive.
+    /// Report transactions that are at least this old and keep old row versions alive.
     #[arg(long, value_name = "SPAN", default_value = "1m", value_parser = humantime::parse_duration)]
     old_snapshot: Duration,
 
-    /// How long each look may take; what takes longer is left out, with a warning.
+    /// How long each check may take. The command leaves out a check that takes longer, and warns.
     #[arg(long, value_name = "SPAN", default_value = "10s", value_parser = humantime::parse_duration)]
     timeout: Duration,
 

@@ -22,36 +22,37 @@ use crate::target::key;
 use calls::stored_calls;
 use holding::Holding;
 
-/// Show what a limit holds for a key; without KEY, its keys, most exhausted first.
+/// Show what remains for a key. Without KEY, list the keys of a limit, the most exhausted first.
 ///
-/// With a limits file: the balance now, and when it grants again. Without one: what is on disk, which does not say what
-/// has come back since.
+/// With a limits file, the command shows the balance now, and when it grants again. Without one, it shows what is on
+/// disk. Tokens that have come back since are missing there.
 ///
-/// The list reads all rows of the limit, because no index is kept on a balance: it would slow every decision. Count on
-/// two or three seconds for each million. One key is looked up by the primary key.
+/// The list reads all rows of the limit, which takes two or three seconds for each million. No index on the balances
+/// makes this faster, because it would slow every decision. A single key needs no such search.
 #[derive(Debug, clap::Args)]
 pub(crate) struct InspectArgs {
     /// The limit's name.
     #[arg(value_name = "NAME")]
     name: String,
 
-    /// The key that it applies to, as the list shows it.
+    /// The key, written as the list prints it.
     #[arg(value_name = "KEY", value_parser = key, conflicts_with = "global")]
     key: Option<Key>,
 
-    /// The one row for all callers together, instead of a key.
+    /// Show the one row that all callers share, instead of a key.
     #[arg(long)]
     global: bool,
 
-    /// Say when a call of so many tokens would be granted.
+    /// Say when a call that costs this many tokens would be granted.
     #[arg(long, value_name = "N", default_value = "1", allow_negative_numbers = true)]
     cost: Tokens,
 
-    /// How many keys to list at most, or leases of one key, or calls with a name.
+    /// List at most this many keys. For a single key, list at most this many of its leases, and of its calls that have
+    /// an id.
     #[arg(long, value_name = "N", default_value_t = 20)]
     limit: u32,
 
-    /// How long the server may take.
+    /// How long the server may take for one statement.
     #[arg(long, value_name = "SPAN", default_value = "10s", value_parser = humantime::parse_duration)]
     timeout: Duration,
 

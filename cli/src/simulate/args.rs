@@ -14,79 +14,85 @@ use crate::output::{OutputArgs, printable};
 #[derive(Debug, clap::Args)]
 #[command(after_long_help = EXAMPLES)]
 pub(crate) struct SimulateArgs {
-    /// A limit to try, for each key: a name from the limits file, or a line of one; repeatable. Each call asks all of
-    /// them.
+    /// A limit to try, for each key: its name in the limits file, or a line of such a file. Repeat the option to try
+    /// several limits. Each call asks all of them.
     #[arg(long, value_name = "NAME|LINE", required_unless_present_any = ["global", "preset"])]
     limit: Vec<String>,
 
-    /// A limit to try that all callers share; otherwise like `--limit`.
+    /// A limit to try that all callers share. It is written as for `--limit`, and may be repeated, too.
     #[arg(long, value_name = "NAME|LINE")]
     global: Vec<String>,
 
     #[command(flatten)]
     file: LimitsArgs,
 
-    /// Try each limit by itself on the same calls, side by side; with `--lend-above` or `--in-turn` beside all
-    /// of them together.
+    /// Try each limit by itself on the same calls, and print the results side by side. With `--lend-above` or
+    /// `--in-turn`, also try all limits together.
     #[arg(long)]
     compare: bool,
 
-    /// Guaranteed shares: who is refused takes from the limits that all callers share alone, if so many tokens stay
-    /// behind.
+    /// Guarantee each key its share by `--limit`, and lend idle tokens of others. If its share refuses a call, the call
+    /// takes from the limits of `--global` alone. At least this many tokens must remain there afterwards.
     #[arg(long, value_name = "TOKENS", requires = "global", conflicts_with = "reserve")]
     lend_above: Option<Tokens>,
 
-    /// Ask the limits one after another, those of `--limit` first, and take from the first that grants.
+    /// Ask the limits one after another, and take from the first that grants. Those of `--limit` come before those of
+    /// `--global`.
     #[arg(long, conflicts_with_all = ["reserve", "lend_above"])]
     in_turn: bool,
 
-    /// The tokens in a wallet as its first caller comes: nothing else fills it.
+    /// The tokens in each wallet when its first caller comes. Nothing else fills it. Without this option, wallets are
+    /// empty.
     #[arg(long, value_name = "TOKENS", default_value = "0", hide_default_value = true)]
     funds: Tokens,
 
-    /// Calls to make up, as a pattern and its fields; repeatable.
+    /// Calls to make up: a pattern and its fields. Repeat the option to add calls.
     ///
-    /// Patterns are `constant` and `poisson`, with `rate` and `per`, and `burst`, with `size` and `every`. Further
-    /// fields: `for` how long, `from` when, `clients`, `cost` and `key`.
+    /// `constant` and `poisson` need `rate` and `per`. `burst` needs `size` and `every`. Other fields have defaults:
+    /// `for=1m` is how long the calls go on, `from=0s` is when they begin, and then there are `clients=1`, `cost=1` and
+    /// `key=client`.
     #[arg(long, value_name = "PATTERN", required_unless_present_any = ["trace", "preset"])]
     pub(super) traffic: Vec<Traffic>,
 
-    /// Recorded calls, in the order of their times: a file of CSV, or `-` for standard input.
+    /// Recorded calls in CSV, in the order of their times: a file, or `-` for standard input.
     ///
-    /// Its first line names the columns: `time`, which is RFC 3339 or seconds since 1970, and perhaps `key` and `cost`.
+    /// The first line names the columns. `time` is RFC 3339 or seconds since 1970. `key` and `cost` may be missing.
     #[arg(long, value_name = "FILE", conflicts_with = "traffic")]
     pub(super) trace: Option<PathBuf>,
 
-    /// A worked example: its traffic and its limits, unless others are given.
+    /// Try a worked example. `--limit` and `--global` replace its limits, and `--traffic` replaces its calls.
     #[arg(long, value_name = "NAME")]
     preset: Option<Preset>,
 
-    /// Reserve: a call that can be granted later is granted for later, and waits.
+    /// Reserve tokens: a call that is not granted now is granted for a later instant, and waits until then.
     #[arg(long)]
     reserve: bool,
 
-    /// How long each call works. Then it is settled, and releases what it holds of concurrency limits, which otherwise
-    /// ends with its lease.
+    /// How long each call works. When its work ends, the call is settled, and releases its leases of concurrency
+    /// limits. Without this option, nobody settles a call, and a lease ends by itself.
     #[arg(long, value_name = "SPAN", value_parser = humantime::parse_duration)]
     work: Option<Duration>,
 
-    /// The tokens that each call has used when its work ends, and is settled at; its cost, if not given.
+    /// The tokens that each call has used when its work ends. The call is settled at this number. Without this option,
+    /// it is settled at its cost.
     #[arg(long, value_name = "TOKENS", requires = "work")]
     used: Option<Tokens>,
 
-    /// The client of every N-th call dies: its work never ends.
+    /// Let the client of every N-th call die. The work of such a call never ends, so nobody settles it. Without this
+    /// option, no client dies.
     #[arg(long, value_name = "N", requires = "work", value_parser = value_parser!(u64).range(1..))]
     dies: Option<u64>,
 
-    /// How long after a call its tokens come back, if nobody has settled it by then.
+    /// Give the tokens of a call back if nobody has settled it this long after its tokens are ready. Without this
+    /// option, they stay charged.
     #[arg(long, value_name = "SPAN", value_parser = at_least(Duration::from_micros(1)))]
     lapses_after: Option<Duration>,
 
-    /// The seed of random traffic: the same seed makes the same calls on every machine.
+    /// The seed of random traffic. The same seed makes the same calls on every machine.
     #[arg(long, value_name = "N", default_value_t = 1)]
     pub(super) seed: u64,
 
-    /// Draw the calls, and the balances of the first caller, into this file.
+    /// Draw the calls, and the balances of the first caller, into this SVG file.
     #[arg(long, value_name = "FILE")]
     pub(super) svg: Option<PathBuf>,
 
@@ -100,11 +106,12 @@ pub(crate) struct SimulateArgs {
 enum Preset {
     /// A dashboard fires ten calls at once every two seconds: capacity 10 against capacity 5.
     Dashboard,
-    /// One of ten tenants floods: one limit that all share, one for each, and shares of which the idle ones are lent.
+    /// One of ten tenants floods: one limit that all share, one for each, and both together, which lends idle shares.
     FairShares,
     /// One of five tenants floods: a limit for each tenant against one that all share.
     NoisyNeighbour,
-    /// Thirty jobs at once reserve from one a second: capacity 0 spaces them, capacity 5 starts five at once.
+    /// Thirty jobs at once reserve tokens, of which one comes back each second: capacity 0 spaces the jobs, capacity 5
+    /// starts five at once.
     Queue,
     /// A hundred calls just before a minute ends and a hundred just after: a fixed window against a token bucket.
     WindowEdge,

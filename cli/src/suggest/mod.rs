@@ -24,19 +24,20 @@ pub(crate) struct SuggestArgs {
     #[command(flatten)]
     trace: TraceArgs,
 
-    /// The share of all calls that the limit may refuse, and the share of all keys of which it may refuse a call.
+    /// The largest share of all calls that the limit may refuse. It is also the largest share of all keys that may see
+    /// a refusal.
     #[arg(long, value_name = "SHARE", default_value = "0.1%")]
     refuse_at_most: Share,
 
-    /// The kind of limit.
+    /// The kind of limit to find.
     #[arg(long, value_name = "KIND", default_value = "token_bucket")]
     kind: Kind,
 
-    /// The period. Rates are whole tokens in each, so a longer one has finer rates.
+    /// The period of the limit. Rates are whole tokens in each period, so a longer period has finer rates.
     #[arg(long, value_name = "SPAN", default_value = "1m", value_parser = period)]
     per: Duration,
 
-    /// All callers share the limit. Then only the share of calls counts.
+    /// All callers share the limit. Then the share of calls alone counts, and not that of keys.
     #[arg(long)]
     global: bool,
 
@@ -44,7 +45,7 @@ pub(crate) struct SuggestArgs {
     #[arg(long, value_name = "NAME", default_value = "suggested")]
     name: String,
 
-    /// Draw the choices into this file.
+    /// Draw the choices into this SVG file.
     #[arg(long, value_name = "FILE")]
     svg: Option<PathBuf>,
 
@@ -55,12 +56,12 @@ pub(crate) struct SuggestArgs {
 #[derive(Clone, Copy, Debug, ValueEnum)]
 #[value(rename_all = "snake_case")]
 enum Kind {
-    /// For each of several rates the smallest capacity. Of these the one with the smallest sum of both, to within 1 %:
-    /// it grants a key the least in any period.
+    /// The smallest capacity for each of several rates. Among these pairs, the command suggests the one with the
+    /// smallest sum, to within 1 %. That pair grants a key the least in any period.
     TokenBucket,
-    /// The smallest number each period, whose windows start at an instant of each key's own.
+    /// The smallest number of tokens in each window. Each key's windows start at an instant of its own.
     FixedWindow,
-    /// The smallest number in any period.
+    /// The smallest number of tokens in any period.
     SlidingWindow,
 }
 

@@ -149,11 +149,12 @@ pub(super) struct KeyLine {
 /// The order of rows.
 #[derive(Clone, Copy, Debug, ValueEnum)]
 pub(crate) enum Sort {
-    /// Most tokens taken since the look before first: the hottest keys.
+    /// The hottest keys first: most tokens taken since the look before.
     Taken,
-    /// Longest until full first: the most exhausted keys.
+    /// The most exhausted keys first: longest until full.
     Full,
-    /// Least remaining first: the deepest debts, and where the limit is not known, most used first.
+    /// The deepest debts first: fewest tokens remaining. If a limit is not known, its used tokens count as missing
+    /// ones.
     Remaining,
     /// By limit and key.
     Name,

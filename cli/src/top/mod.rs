@@ -17,11 +17,13 @@ use crate::output::OutputArgs;
 use frame::{Frame, Sample, Sort};
 use view::View;
 
-/// Follow the tables on a full screen: the hottest and the most exhausted keys, and debts.
+/// Follow the tables on a full screen: the hottest keys, the most exhausted keys, and debts.
 ///
-/// Each look reads eight megabytes of each table at most, in a transaction that writes nothing; of larger tables it
-/// shows a part, and says so. On Citus it reads them whole, part by part. With a limits file it shows the tokens that
-/// remain now, and counts exactly those that were taken; without one it shows those that were used at the last write.
+/// Each look reads at most 8 MB of each table, in a transaction that writes nothing. If a table is larger, the screen
+/// shows a part of it, and says so. On Citus, each look reads the tables whole, part by part.
+///
+/// With a limits file, the screen shows the tokens that remain now, and an exact count of those that were taken.
+/// Without one, it shows the tokens that were used at the last write.
 #[derive(Debug, clap::Args)]
 pub(crate) struct TopArgs {
     #[command(flatten)]
@@ -30,24 +32,24 @@ pub(crate) struct TopArgs {
     #[command(flatten)]
     limits: LimitsArgs,
 
-    /// How long from one look at the tables to the next.
+    /// The time from one look at the tables to the next.
     #[arg(long, value_name = "SPAN", default_value = "2s", value_parser = at_least(Duration::from_millis(100)))]
     interval: Duration,
 
-    /// How many rows of each kind to look at: those that were written last, that take longest to be full, that owe
-    /// most.
+    /// Look at this many rows of each kind. The kinds are: written last, longest until full, deepest in debt.
     #[arg(long, value_name = "N", default_value_t = 100, value_parser = clap::value_parser!(u32).range(1..=10_000))]
     rows: u32,
 
-    /// In which order to begin.
+    /// The order of the rows at the start.
     #[arg(long, value_name = "ORDER", default_value = "taken")]
     sort: Sort,
 
-    /// Show only limits and keys that contain this.
+    /// Show only limits and keys that contain this text.
     #[arg(long, value_name = "TEXT", default_value = "")]
     filter: String,
 
-    /// Print one frame, of what changed within one interval, and end. So does --json.
+    /// Print one frame and end. The frame shows what changed within one interval. With --json, the command does the
+    /// same.
     #[arg(long)]
     once: bool,
 

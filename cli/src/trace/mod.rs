@@ -20,24 +20,25 @@ use crate::output::printable;
 pub(crate) struct TraceArgs {
     /// Recorded calls, in any order: a file, or `-` for standard input.
     ///
-    /// CSV, whose first line names the columns: `time`, which is RFC 3339 or seconds since 1970, and perhaps `key` and
-    /// `cost`. JSON lines, which are objects with these members. The access log of nginx in the format `combined`, and
-    /// that of Caddy in JSON: there the key is the client's address, and IPv6 counts by its /64.
+    /// CSV: the first line names the columns. `time` is RFC 3339 or seconds since 1970. `key` and `cost` may be
+    /// missing. JSON lines: each line is an object with these members. Access logs: that of nginx in the format
+    /// `combined`, and that of Caddy in JSON. Their key is the client's address, and all IPv6 addresses of one /64 are
+    /// one key.
     #[arg(long = "trace", value_name = "FILE")]
     file: PathBuf,
 
-    /// The format; told from the first line unless given.
+    /// The format of the trace. Without this option, the command recognizes it by the first line.
     #[arg(long, value_name = "FORMAT")]
     format: Option<Format>,
 
-    /// The field that holds the key, if it is another.
+    /// The field that holds the key, if it is not the usual one.
     ///
-    /// In CSV a column; in JSON a member, or its path as in `/request/headers/User-Agent/0`; in an access log of nginx
-    /// `remote_addr`, `remote_user`, `http_referer` or `http_user_agent`.
+    /// In CSV, name a column. In JSON, name a member, or give a path such as `/request/headers/User-Agent/0`. In an
+    /// access log of nginx, choose `remote_addr`, `remote_user`, `http_referer` or `http_user_agent`.
     #[arg(long, value_name = "FIELD")]
     key: Option<String>,
 
-    /// Skip lines that are not understood, and say how many they are.
+    /// Skip lines that the command cannot read, and print how many there are.
     #[arg(long)]
     skip_faulty: bool,
 }
