@@ -3,30 +3,12 @@
 
 /// One page for each file.
 ///
-/// The files link to each other by their names, which a forge understands. The first definition of a link counts, so
-/// the definitions here lead to the pages of this module.
+/// The files link to each other by their names and headings, which a forge understands. The first definition of a link
+/// counts, so the definitions of `_guide.md` lead to the pages of this module.
 macro_rules! guides {
     ($($(#[$when:meta])? $page:ident = $file:literal),* $(,)?) => {$(
         $(#[$when])?
-        #[doc = "[README.md]: crate"]
-        #[doc = "[DESIGN.md]: crate::_guide::design"]
-        #[doc = "[benchmarks.md]: crate::_guide::benchmarks"]
-        #[doc = "[budgets.md]: crate::_guide::budgets"]
-        #[doc = "[choosing.md]: crate::_guide::choosing"]
-        #[doc = "[citus.md]: crate::_guide::citus"]
-        #[doc = "[compare.md]: crate::_guide::compare"]
-        #[doc = "[fairness.md]: crate::_guide::fairness"]
-        #[doc = "[following.md]: crate::_guide::following"]
-        #[doc = "[guarantees.md]: crate::_guide::guarantees"]
-        #[doc = "[http.md]: crate::_guide::http"]
-        #[doc = "[operating.md]: crate::_guide::operating"]
-        #[doc = "[plans.md]: crate::_guide::plans"]
-        #[doc = "[poolers.md]: crate::_guide::poolers"]
-        #[doc = "[reservations.md]: crate::_guide::reservations"]
-        #[doc = "[scaling.md]: crate::_guide::scaling"]
-        #[doc = "[security.md]: crate::_guide::security"]
-        #[doc = "[sql.md]: crate::_guide::sql"]
-        #[doc = "[testing.md]: crate::_guide::testing"]
+        #[doc = include_str!("_guide.md")]
         #[doc = include_str!($file)]
         pub mod $page {}
     )*};

@@ -15,19 +15,48 @@ fn the_files_that_documents_name_exist() {
     }
 }
 
-/// Rustdoc defines the names of all guides for each of them; a forge knows those that the page itself defines.
+/// A forge knows the definitions of the page itself.
 #[test]
 fn the_links_of_documents_lead_somewhere() {
     for page in pages() {
         let text = read(&page);
-        let to = |(at, opening): (usize, &str)| text[at + opening.len()..].split([')', ']', '#', '\n']).next().unwrap();
-        for name in text.match_indices("][").map(to) {
+        for name in links(&text, "][") {
             assert!(text.contains(&format!("\n[{name}]: ")), "{} does not define {name}", page.display());
         }
-        let files = text.match_indices("](").chain(text.match_indices("]: ")).map(to);
-        for file in files.filter(|file| Path::new(file).extension().is_some_and(|extension| extension == "md")) {
-            assert!(page.with_file_name(file).exists(), "{} leads to {file}", page.display());
+        for link in links(&text, "](").chain(links(&text, "]: ")) {
+            let (file, heading) = link.split_once('#').unwrap_or((link, ""));
+            let file = if file.is_empty() { page.clone() } else { page.with_file_name(file) };
+            if file.extension().is_some_and(|extension| extension == "md") {
+                let is_there = heading.is_empty() || headings(&read(file)).any(|name| name == heading);
+                assert!(is_there, "{} leads to {link}", page.display());
+            }
         }
+    }
+}
+
+/// Rustdoc has no files, and knows the definitions of `_guide.md`, which come before those of the page.
+#[test]
+fn the_links_of_guides_lead_somewhere_in_rustdoc_too() {
+    let definitions = read("src/_guide.md");
+    let guides = pages().filter(|page| !page.ends_with("CONTRIBUTING.md") && !page.ends_with("README.md"));
+    let guides: String = guides.map(read).collect();
+    let inline = links(&guides, "](").find(|link| link.contains(".md"));
+    assert_eq!(inline, None, "rustdoc cannot follow it: write [text][file.md#heading], and define that");
+    for name in links(&guides, "][").filter(|name| name.contains(".md")) {
+        assert!(definitions.contains(&format!("[{name}]: ")), "src/_guide.md does not define {name}");
+    }
+    let of_crate = read("src/lib.rs").replace("//! ", "");
+    for definition in definitions.lines() {
+        let (name, page) = definition[1..].split_once("]: ").unwrap();
+        let (file, heading) = name.split_once(".md").unwrap();
+        if file == "README" {
+            let heading = page.strip_prefix("crate").unwrap().trim_start_matches('#');
+            let is_there = heading.is_empty() || headings(&of_crate).any(|name| name == heading);
+            assert!(is_there, "{definition}");
+        } else {
+            assert_eq!(page, format!("crate::_guide::{}{heading}", file.to_lowercase()));
+        }
+        assert!(heading.is_empty() || guides.contains(&format!("][{name}]")), "no guide leads to {name}");
     }
 }
 
@@ -94,6 +123,21 @@ fn declares(source: &str, name: &str) -> bool {
     source.lines().filter(|line| !line.trim_start().starts_with("//")).any(|line| {
         let mut words = line.split(|letter: char| !letter.is_alphanumeric() && letter != '_');
         words.any(|word| matches!(word, "enum" | "fn" | "impl" | "struct")) && words.any(|word| word == name)
+    })
+}
+
+/// The text behind each opening of a link, up to the end of the link.
+fn links<'t>(text: &'t str, opening: &str) -> impl Iterator<Item = &'t str> {
+    text.match_indices(opening).map(|(at, opening)| text[at + opening.len()..].split([')', ']', '\n']).next().unwrap())
+}
+
+/// The names of a page's headings in a link, as a forge and rustdoc make them.
+fn headings(text: &str) -> impl Iterator<Item = String> {
+    let lines = text.split("```").step_by(2).flat_map(str::lines);
+    let headings = lines.filter(|line| line.starts_with('#')).map(|line| line.trim_start_matches('#').trim());
+    headings.map(|heading| {
+        let kept = heading.chars().filter(|letter| letter.is_alphanumeric() || [' ', '-', '_'].contains(letter));
+        kept.map(|letter| if letter == ' ' { '-' } else { letter.to_ascii_lowercase() }).collect()
     })
 }
 
