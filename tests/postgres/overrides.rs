@@ -11,6 +11,8 @@ use tollgate::{
 mod cuts;
 mod labels;
 mod nodes;
+mod pauses;
+mod reports;
 mod slow_down;
 mod unreadable;
 

@@ -1,4 +1,4 @@
-//! Limits that follow the other side: reports slow them down, they recover, and they are paused.
+//! Limits that follow the other side: reports slow them down, and they recover.
 
 use std::time::Duration;
 
@@ -8,19 +8,18 @@ use sqlx::{Connection, PgConnection};
 use tokio::task::JoinSet;
 use tollgate::migrate::{Callers, grants};
 use tollgate::{
-    DAY, Decision, Effect, HOUR, Key, Limit, Limiter, MINUTE, NewOverride, Override, OverrideError, Overrides, Reason,
-    Receipt, SECOND, SlowDown, SlowDownFault, Source, Tokens, first_of, split,
+    DAY, Decision, Effect, HOUR, Key, Limit, Limiter, NewOverride, Override, Overrides, Reason, Receipt, SECOND,
+    SlowDown, Source, Tokens, first_of, split,
 };
 
-use super::{TEN, on_call, until};
-use crate::functions::fails;
-use crate::gate::stage::EVER;
+use super::{on_call, until};
 use crate::teller::run;
 use crate::traced::on_one_thread;
 use crate::world::{OWNER, SERVICE, World, is_on_citus, parts, patient, second};
 
 /// It grows back so slowly that a test sees no growth.
 pub(super) const SLOWLY: SlowDown = SlowDown::new().recovers(DAY);
+
 pub(super) const THEIRS: Limit = Limit::token_bucket("theirs", 1_000, SECOND).capacity(200);
 
 /// A world in which the service may report, and the overrides that it watches.
@@ -241,56 +240,6 @@ async fn each_kind_with_a_rate_is_slowed_down() {
     assert_eq!(balance.capacity, Tokens::new(10));
 }
 
-#[tokio::test]
-async fn a_pause_refuses_everybody_until_it_ends_and_none_shortens_it() {
-    let (world, overrides) = reporters().await;
-    let gate = patient(&world.pool).overrides(&overrides).build();
-    let now = sqlx::query_scalar::<_, DateTime<Utc>>("select clock_timestamp()");
-    let now = now.fetch_one(&world.pool).await.unwrap();
-    let said = overrides.pause_for(TEN.key("k"), HOUR).await.unwrap().unwrap();
-    assert_eq!((&*said.label, said.effect), ("pause", Effect::Deny));
-    let end = said.ends_at.unwrap();
-    assert_eq!(end.timestamp_subsec_micros(), 0);
-    assert!((now + HOUR..now + HOUR + MINUTE).contains(&end), "{said:?}");
-    // This process goes by it at once.
-    let denied = until(async || gate.consume(TEN.key("k")).await.unwrap().denied()).await;
-    assert_eq!((denied.reason, denied.retry_at), (Reason::Override, Some(end)));
-    assert!(gate.consume(TEN.key("other")).await.unwrap().is_granted());
-    // A shorter one changes nothing, even where this process does not know of the first.
-    for overrides in [&overrides, &Overrides::watch(world.pool.clone()).await.unwrap()] {
-        let shorter = overrides.pause_until(TEN.key("k"), now + MINUTE).await.unwrap();
-        assert_eq!(shorter.as_ref(), Some(&said));
-    }
-    let days = overrides.pause_until(TEN.key("k"), now + 9 * DAY).await.unwrap().unwrap();
-    assert!((now + DAY..now + DAY + MINUTE).contains(&days.ends_at.unwrap()), "a day at most: {days:?}");
-    // An instant that has passed is no pause.
-    assert_eq!(overrides.pause_until(TEN.key("other"), now - HOUR).await.unwrap(), None);
-    assert_eq!(overrides.pause_until(TEN.key("other"), DateTime::<Utc>::MIN_UTC).await.unwrap(), None);
-    let endless = overrides.pause_until(TEN.key("other"), DateTime::<Utc>::MAX_UTC).await.unwrap().unwrap();
-    assert!(endless.ends_at.unwrap() <= now + DAY + MINUTE);
-
-    assert!(
-        NewOverride::remove(&mut on_call(&world).await, "ten", Some(&Key::new("k").unwrap()), "pause").await.unwrap()
-    );
-    until(async || gate.consume(TEN.key("k")).await.unwrap().granted().ok()).await;
-}
-
-/// A waiter of a paused limit wakes when an operator lifts the pause.
-#[tokio::test]
-async fn a_waiter_follows_reports() {
-    let (world, overrides) = reporters().await;
-    let gate = patient(&world.pool).overrides(&overrides).build();
-    overrides.pause_for(TEN.key("k"), DAY).await.unwrap();
-    let waiter = tokio::spawn({
-        let gate = gate.clone();
-        async move { gate.wait(TEN.key("k"), 2 * DAY).await }
-    });
-    until(async || gate.consume(TEN.key("k")).await.unwrap().denied()).await;
-    let key = Key::new("k").unwrap();
-    assert!(NewOverride::remove(&mut on_call(&world).await, "ten", Some(&key), "pause").await.unwrap());
-    assert!(waiter.await.unwrap().unwrap().is_granted());
-}
-
 /// Tokens that were taken ahead under the whole rate go back.
 #[tokio::test]
 async fn a_slow_down_ends_prefetching_and_gives_tokens_back() {
@@ -305,132 +254,6 @@ async fn a_slow_down_ends_prefetching_and_gives_tokens_back() {
     until(async || (ask().await.source == Source::Database).then_some(())).await;
     assert_eq!(gate.prefetched(&limit.key("k")), Tokens::ZERO);
     assert_eq!(ask().await.standings[0].limit.rate, Tokens::from_micros(69_999_300_000));
-}
-
-#[tokio::test]
-async fn a_report_that_is_wrong_has_a_name_before_sql() {
-    let (world, overrides) = reporters().await;
-    let fault = async |limit: Limit, how: SlowDown| match overrides.slow_down(limit.key("k"), &how).await {
-        Err(OverrideError::SlowDown { fault, .. }) => fault,
-        other => panic!("{other:?}"),
-    };
-    world.pool.close().await;
-    let how = SlowDown::new();
-    for percent in [0, 100, 255] {
-        assert_eq!(fault(TEN, how.percent(percent)).await, SlowDownFault::Percent);
-        assert_eq!(fault(TEN, how.least_percent(percent)).await, SlowDownFault::LeastPercent);
-    }
-    for span in [Duration::ZERO, SECOND / 2, DAY + SECOND, SECOND + Duration::from_nanos(1)] {
-        assert_eq!(fault(TEN, how.recovers(span)).await, SlowDownFault::Recovers);
-    }
-    assert_eq!(fault(TEN, how.cool_down(DAY + SECOND)).await, SlowDownFault::CoolDown);
-    assert_eq!(fault(Limit::wallet("money"), how).await, SlowDownFault::Kind);
-    assert_eq!(fault(Limit::concurrency("runs", 3, EVER), how).await, SlowDownFault::Kind);
-    let key = overrides.slow_down(TEN.key(""), &how).await;
-    assert!(matches!(key, Err(OverrideError::Key { .. })), "{key:?}");
-    let closed = overrides.slow_down(TEN.key("k"), &how).await;
-    assert!(matches!(closed, Err(OverrideError::Database { .. })), "{closed:?}");
-    let once = Overrides::read(&mut on_call(&World::new().await).await).await.unwrap();
-    assert!(matches!(once.slow_down(TEN.key("k"), &how).await, Err(OverrideError::NotWatched)));
-    assert!(matches!(once.pause_for(TEN.key("k"), HOUR).await, Err(OverrideError::NotWatched)));
-}
-
-#[tokio::test]
-async fn a_report_that_is_wrong_is_an_error_of_our_class_in_sql() {
-    let world = World::new().await;
-    let mut conn = world.connect_as(OWNER).await;
-    run(&mut conn, "select tollgate.define('money', 'wallet'), tollgate.define('runs', 'concurrency', 10, '1 minute')")
-        .await;
-    for wrong in [
-        "slow_down('x', null)",
-        "slow_down('x', '')",
-        "slow_down('x', 'k', every_key => true)",
-        "slow_down('', 'k')",
-        "slow_down(repeat('x', 256), 'k')",
-        "slow_down(null, 'k')",
-        "slow_down('x', 'k', percent => 0)",
-        "slow_down('x', 'k', percent => 100)",
-        "slow_down('x', 'k', percent => null)",
-        "slow_down('x', 'k', least_percent => 0)",
-        "slow_down('x', 'k', recovers => '0')",
-        "slow_down('x', 'k', recovers => '2 days')",
-        "slow_down('x', 'k', recovers => null)",
-        "slow_down('x', 'k', cool_down => '-1 s')",
-        "slow_down('x', 'k', cool_down => null)",
-        "slow_down('money', 'k')",
-        "slow_down('runs', 'k')",
-        "pause('x', 'k')",
-        "pause('x', 'k', until => now(), lasting => '1 s')",
-        "pause('x', null, lasting => '1 s')",
-        "set_override('x', 'k', 'deny', reason => 'x', label => 'pause')",
-        "set_override('x', 'k', 'deny', reason => 'x', label => 'slowdown')",
-        "set_override('x', 'k', 'slowed', reason => 'x')",
-    ] {
-        assert_eq!(fails(&mut conn, &format!("select tollgate.{wrong}")).await, "TG002", "{wrong}");
-    }
-    for nothing in ["lasting => '-1 h'", "until => '-infinity'"] {
-        let sql = format!("select (tollgate.pause('x', 'k', {nothing})).name is null");
-        assert!(sqlx::query_scalar::<_, bool>(sqlx::AssertSqlSafe(sql)).fetch_one(&mut conn).await.unwrap());
-    }
-    assert!(Overrides::read(&mut conn).await.unwrap().all().is_empty());
-}
-
-/// Reports that are over do not stay in the table, which all processes read.
-#[tokio::test]
-async fn a_report_removes_those_that_are_over() {
-    let (world, overrides) = reporters().await;
-    let (past, future) = (second(-1e9), second(1e9));
-    for key in ["a", "b"] {
-        slowed(&world, key, 1_000, past, past + HOUR).await;
-    }
-    slowed(&world, "live", 1_000, past, future).await;
-    NewOverride::deny(&THEIRS).key("c").until(future).reason("x").set(&mut on_call(&world).await).await.unwrap();
-    overrides.slow_down(THEIRS.key("k"), &SLOWLY).await.unwrap();
-    let all = Overrides::read(&mut on_call(&world).await).await.unwrap().all();
-    let keys: Vec<_> = all.iter().map(|said| said.key.as_ref().unwrap().as_str()).collect();
-    assert_eq!(keys, ["c", "k", "live"]);
-}
-
-#[tokio::test]
-async fn a_reporter_may_report_and_nothing_else() {
-    let world = World::new().await;
-    let role = world.role().await;
-    let mut conn = world.connect().await;
-    world.sql(&grants(&role, Callers::Applications)).await;
-    run(&mut conn, &format!("set role {role}")).await;
-    assert_eq!(fails(&mut conn, "select tollgate.slow_down('ten', 'k')").await, "42501");
-    world.sql(&grants(&role, Callers::Reporters)).await;
-    run(&mut conn, "select tollgate.slow_down('ten', 'k'), tollgate.pause('ten', 'k', lasting => '1 s')").await;
-    run(&mut conn, "select tollgate.check('ten', 'k') from tollgate.request('ten', 'k') where false").await;
-    for wrong in [
-        "select tollgate.set_override('ten', 'k', 'deny', reason => 'x')",
-        "select tollgate.remove_override('ten', 'k', label => 'pause')",
-        "select tollgate._report('ten', 'k', 'x', 'deny', null, now(), now(), 'x', now())",
-        "delete from tollgate.overrides",
-    ] {
-        assert_eq!(fails(&mut conn, wrong).await, "42501", "{wrong}");
-    }
-    let rights = tollgate::migrate::rights(&mut world.connect_as(OWNER).await).await.unwrap();
-    assert!(rights.may_report.contains(&role) && !rights.may_give.contains(&role), "{rights:?}");
-}
-
-/// The recipe of the guide `following.md`.
-#[tokio::test]
-async fn a_lock_out_grows_with_each_one_before() {
-    const LOCK_OUTS: Limit = Limit::token_bucket("lock_outs", 6, DAY);
-    let (world, overrides) = reporters().await;
-    let gate = patient(&world.pool).clock(|| second(0.0)).build();
-    let mut minutes = Vec::new();
-    for nth in 0..8 {
-        let before = match gate.consume(LOCK_OUTS.key("ada")).await.unwrap() {
-            Decision::Granted(grant) => 5 - grant.remaining.whole(),
-            Decision::Denied(_) => 5,
-        };
-        // Each is a key of its own: a pause that ends later stays.
-        let pause = overrides.pause_for(TEN.key(nth), MINUTE * (1 << before)).await.unwrap().unwrap();
-        minutes.push((pause.ends_at.unwrap() - pause.starts_at).num_minutes());
-    }
-    assert_eq!(minutes, [1, 2, 4, 8, 16, 32, 32, 32]);
 }
 
 #[test]

@@ -1,0 +1,136 @@
+//! A call over several parts takes from all of them or from none.
+
+use sqlx::PgConnection;
+use tollgate::{Error, Limit, SECOND};
+
+use super::{LIMITER, apart, fill, sharded_as};
+use crate::cancellation::{Cut, Cuts};
+use crate::gate::stage::{EVER, patient, pool};
+use crate::teller::both;
+use crate::world::{PARTS, World};
+
+/// A failure in the last part leaves nothing in the parts before it, neither in rows that are there nor in new ones.
+#[tokio::test]
+async fn a_call_over_several_parts_that_fails_takes_nothing() {
+    let world = World::of_parts(PARTS).await;
+    world
+        .sql(
+            "create function fail() returns trigger language plpgsql as
+             $$ begin
+                 if new.name = 'fails' and new.key = tg_argv[0] then raise exception 'no'; end if;
+                 if new.name = 'swallowed' and new.key = tg_argv[0] then return null; end if;
+                 return new;
+             end $$",
+        )
+        .await;
+    let keys = apart();
+    let last = keys.last().unwrap();
+    for table in ["ephemeral", "durable"] {
+        world
+            .sql(&format!(
+                "create trigger fail before update on tollgate.{table} for each row execute function fail('{last}')"
+            ))
+            .await;
+    }
+    let gate = patient(&world.pool).parts(PARTS).lock_timeout(SECOND / 20).build();
+    let mut conn = world.connect().await;
+    for (name, is_there) in [("fails", true), ("fails", false), ("swallowed", true), ("swallowed", false)] {
+        for limit in both(&Limit::token_bucket(name, 10, EVER)).into_iter().chain(both(&sharded_as(name))) {
+            world.sql("truncate tollgate.ephemeral, tollgate.durable").await;
+            for key in keys.iter().filter(|_| is_there) {
+                fill(&world, &limit, key).await;
+            }
+            let asks = || keys.iter().map(|key| limit.key(key).cost(2));
+            for limiter in [LIMITER, LIMITER.lock_timeout(SECOND)] {
+                let mut tx = world.pool.begin().await.unwrap();
+                let failed = limiter.consume(&mut tx, asks()).await;
+                assert_eq!(fault(&failed.unwrap_err()), name, "{limit:?}");
+                // It may roll back a transaction that is aborted anyway.
+                drop(tx.commit().await);
+                assert_full(&mut conn, &limit, &keys).await;
+            }
+            assert_eq!(fault(&gate.consume(asks()).await.unwrap_err()), name);
+            assert_full(&mut conn, &limit, &keys).await;
+        }
+    }
+}
+
+/// Somebody holds a row of the last part, or has spent it.
+#[tokio::test]
+async fn a_call_over_several_parts_that_is_busy_or_refused_takes_nothing() {
+    let world = World::of_parts(PARTS).await;
+    let keys = apart();
+    let (last, others) = keys.split_last().unwrap();
+    let gate = patient(&world.pool).parts(PARTS).lock_timeout(SECOND / 20).build();
+    let mut conn = world.connect().await;
+    for limit in both(&Limit::token_bucket("held", 10, EVER)).into_iter().chain(both(&sharded_as("held"))) {
+        let asks = || keys.iter().map(|key| limit.key(key).cost(2));
+        let mut holder = world.pool.begin().await.unwrap();
+        LIMITER.debit(&mut holder, limit.key(last).cost(10)).await.unwrap();
+
+        let mut tx = world.pool.begin().await.unwrap();
+        let busy = LIMITER.lock_timeout(SECOND / 20).consume(&mut tx, asks()).await;
+        assert!(matches!(busy, Err(Error::Locked { .. })), "{busy:?}");
+        tx.commit().await.unwrap();
+        let busy = gate.consume(asks()).await;
+        assert!(matches!(busy, Err(Error::Locked { .. })), "{busy:?}");
+        assert_full(&mut conn, &limit, &keys).await;
+        assert_eq!(rows_of(&world, limit.name()).await, 0, "nor does a row stay");
+
+        holder.commit().await.unwrap();
+        let rows = rows_of(&world, limit.name()).await;
+        let mut tx = world.pool.begin().await.unwrap();
+        let denied = LIMITER.consume(&mut tx, asks()).await.unwrap().denied().unwrap();
+        assert_eq!(denied.key.as_str(), last);
+        tx.commit().await.unwrap();
+        gate.consume(asks()).await.unwrap().denied().unwrap();
+        assert_full(&mut conn, &limit, others).await;
+        assert_eq!(rows_of(&world, limit.name()).await, rows);
+        world.sql("truncate tollgate.ephemeral, tollgate.durable").await;
+    }
+}
+
+#[tokio::test]
+async fn a_call_over_several_parts_that_is_dropped_and_rolled_back_takes_nothing() {
+    let world = World::of_parts(PARTS).await;
+    let pool = pool(&world.url(), 1).await;
+    let (keys, limit) = (apart(), Limit::token_bucket("cut", 10, EVER));
+    let mut conn = world.connect().await;
+    let (limiter, mut cuts) = (LIMITER, Cuts::default());
+    loop {
+        let mut tx = pool.begin().await.unwrap();
+        let call = limiter.consume(&mut tx, keys.iter().map(|key| limit.key(key)));
+        let done = Cut::after(cuts.waits, call).await;
+        drop(tx);
+        // It is rolled back when the connection is used next.
+        sqlx::raw_sql("select").execute(&mut *pool.acquire().await.unwrap()).await.unwrap();
+        assert_full(&mut conn, &limit, &keys).await;
+        assert_eq!(world.rows().await, 0, "cut at {}", cuts.waits);
+        let is_done = done.map(|decision| decision.unwrap().granted().unwrap()).is_some();
+        if !cuts.go_on(is_done) {
+            break;
+        }
+    }
+}
+
+/// Which of the two triggers an error tells of.
+fn fault(error: &Error) -> &'static str {
+    match error {
+        Error::CorruptRow { .. } => "swallowed",
+        Error::Database { .. } => "fails",
+        other => panic!("{other:?}"),
+    }
+}
+
+async fn assert_full(conn: &mut PgConnection, limit: &Limit, keys: &[String]) {
+    for key in keys {
+        let balance = LIMITER.balance(conn, limit.key(key)).await.unwrap();
+        assert!(balance.is_full(), "{key} of {limit:?} has {}", balance.remaining);
+    }
+}
+
+async fn rows_of(world: &World, name: &str) -> i64 {
+    let sql = "select (select count(*) from tollgate.ephemeral where name = $1)
+                    + (select count(*) from tollgate.durable where name = $1)";
+    sqlx::query_scalar(sql).bind(name).fetch_one(&world.pool).await.unwrap()
+}
