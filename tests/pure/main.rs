@@ -6,6 +6,7 @@ mod calendar;
 mod calls;
 mod changed;
 mod conformance;
+mod cuts;
 mod documents;
 mod exceptions;
 mod first_of;
