@@ -38,8 +38,8 @@ impl Cut {
         Self { share, starts_at: now, ends_at: now.plus(recovers) }
     }
 
-    /// The share of the rate that is left at an instant, in millionths, rounded down. It is `None` before the cut and from
-    /// its end on.
+    /// The share of the rate that is left at an instant, in millionths, rounded down. It is `None` before the cut and
+    /// from its end on.
     #[must_use]
     pub fn share_at(self, now: Timestamp) -> Option<u32> {
         if !(self.starts_at..self.ends_at).contains(&now) {

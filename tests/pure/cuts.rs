@@ -9,8 +9,8 @@ use crate::world::at;
 
 const SECOND: i64 = 1_000_000;
 
-/// The rate would grow from nothing to the whole in a minute. The report takes three tenths of it, which are whole again
-/// after 18 seconds.
+/// The rate would grow from nothing to the whole in a minute. The report takes three tenths of it, which are back after
+/// 18 seconds.
 #[test]
 fn each_second_brings_back_a_sixtieth_of_the_rate() {
     let cut = Cut::reported(None, &SlowDown::new(), at(0));
