@@ -8,8 +8,8 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use crate::world::{CITUS_URL, DISTRIBUTED, POOLER};
 
 /// The core of the suite, in a process in which all tables have parts. So do `conformance::`,
-/// `gate::memory::refusals::` and `gate::promise::`, which take two minutes more: `TOLLGATE_TEST_DISTRIBUTED=1 ./dev
-/// test conformance::`.
+/// `gate::memory::refusals::` and `gate::promise::`, which take two minutes more:
+/// `TOLLGATE_TEST_DISTRIBUTED=1 ./dev test conformance::`.
 #[test]
 fn the_core_suite_passes_with_parts() {
     if is_nested() {
