@@ -16,7 +16,7 @@ pub(crate) struct DatabaseArgs {
     #[arg(long, global = true, env = "DATABASE_URL", hide_env_values = true, value_name = "URL")]
     database_url: Option<String>,
 
-    /// How long the command tries to connect before it fails.
+    /// How long the command waits for a connection. A refused connection fails at once.
     #[arg(long, global = true, value_name = "SPAN", default_value = "30s", value_parser = humantime::parse_duration)]
     connect_timeout: Duration,
 }

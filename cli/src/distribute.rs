@@ -21,8 +21,8 @@ pub(crate) struct DistributeArgs {
     #[arg(long)]
     buckets_apart: bool,
 
-    /// Bring the tables back to the coordinator, with all rows. Do this to leave Citus, or before you choose another
-    /// number of parts.
+    /// Bring the tables back to the coordinator, with all rows. Do this to leave Citus, or before you change `--parts`
+    /// or `--buckets-apart`.
     #[arg(long, conflicts_with_all = ["parts", "buckets_apart"])]
     undo: bool,
 

@@ -16,7 +16,8 @@ use crate::target::key;
 /// Delete a key's rows, calls and overrides, under all limits.
 ///
 /// Use it for somebody who is gone for good. It deletes debts, wallets and the ids of calls, too, so a retry is charged
-/// again. The next call of the key finds it full. The command deletes all of this or nothing.
+/// again. The next call of the key finds its limits full, and its wallets empty. The command deletes all of this or
+/// nothing.
 ///
 /// It knows the limits of the table `tollgate.limits` and of the limits file. A key of several parts is a key of its
 /// own: to forget `org` does not forget `org|user`.

@@ -14,11 +14,11 @@ use crate::push::{self, PushArgs};
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum LimitsCommand {
-    /// Report every fault of a limits file: its line, its column, and what was probably meant. Needs no database.
+    /// Report every fault of a limits file: its line, its column, and often what was meant. Needs no database.
     ///
     /// A hint names a definition that is valid but seldom meant, such as a capacity that takes years to fill.
     ///
-    /// Exit status: 0 no faults, even if there are hints; 1 faults.
+    /// Exit status: 0 no faults, even if there are hints; 1 faults, or a file that cannot be read.
     Check {
         /// The limits file: JSON if its name ends in `.json`, and TOML otherwise.
         #[arg(value_name = "FILE")]

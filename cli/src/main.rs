@@ -85,7 +85,7 @@ enum Command {
         #[command(subcommand)]
         command: overrides::OverrideCommand,
     },
-    /// Fill a key up and forgive its debts. `--all` does so for all keys of a limit.
+    /// Fill a key up and forgive its debts, or empty its wallet. `--all` does so for all keys of a limit.
     #[command(override_usage = "tollgate reset [OPTIONS] <NAME> <KEY|--global|--all>")]
     Reset(reset::ResetArgs),
     /// Run a program if the limit grants it.

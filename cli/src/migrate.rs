@@ -41,8 +41,9 @@ enum MigrateCommand {
     },
     /// Check that nothing is missing, edited or damaged. Fails with the first fault.
     ///
-    /// Any right of PUBLIC in the schema is a fault, too. The command also prints which roles may ask, give, report,
-    /// write rows and read keys. It counts owners, and leaves out administrators.
+    /// A right that nobody should have is a fault, too. PUBLIC should have none on a table or a function. Only the
+    /// owner should be able to make objects in the schema. If there is no fault, the command prints which roles may
+    /// ask, give, report, write rows and read keys. It counts owners, and leaves out administrators.
     Validate,
 }
 
@@ -56,8 +57,8 @@ struct GrantArgs {
     #[arg(long, value_name = "ROLE")]
     grant: Vec<String>,
 
-    /// Let a role define limits, give and take tokens, and settle calls through SQL functions. Such a role can grant
-    /// itself anything.
+    /// Let a role define and override limits, give and take tokens, and settle calls through SQL functions. Such a role
+    /// can give itself any number of tokens.
     #[arg(long, value_name = "ROLE")]
     grant_operator: Vec<String>,
 

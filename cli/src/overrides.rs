@@ -31,7 +31,7 @@ pub(crate) enum OverrideCommand {
     /// the key or for every key. Numbers for the key beat numbers for every key. Among several of these, the last ones
     /// set count. Services that watch overrides follow within about a second, SQL functions at once.
     #[command(override_usage = "tollgate override set [OPTIONS] --reason <TEXT> <NAME> <KEY|--every-key> \
-                                <--deny|--unlimited|--rate N>")]
+                                <--deny|--unlimited|--rate N|--overdraft N>")]
     Set(SetArgs),
     /// List all overrides, or those of one limit, or those of one key.
     List(ListArgs),
@@ -52,8 +52,8 @@ pub(crate) struct SetArgs {
     #[command(flatten)]
     effect: EffectArgs,
 
-    /// The period in which `--rate` tokens come back, or the lease of a concurrency limit. Without this option, the
-    /// limit's own counts.
+    /// The period in which `--rate` tokens come back, or the lease of a concurrency limit. Without this option, that of
+    /// the limit itself counts.
     #[arg(long, value_name = "SPAN", conflicts_with_all = OTHERS, value_parser = humantime::parse_duration)]
     per: Option<Duration>,
 
@@ -74,16 +74,16 @@ pub(crate) struct SetArgs {
     #[arg(long, value_name = "TIME")]
     until: Option<DateTime<Utc>>,
 
-    /// When the override starts. Without this option, it starts now.
+    /// When the override starts. Without this option, it starts now. One that starts later cannot replace a live one.
     #[arg(long, value_name = "TIME")]
     from: Option<DateTime<Utc>>,
 
     /// The label of the override. Overrides of the key with other labels stay. Give each application a label of its
-    /// own. Without this option, the label is empty.
+    /// own, but not `slowdown` or `pause`: reports of trouble have these. Without this option, the label is empty.
     #[arg(long, value_name = "TEXT", default_value = "", hide_default_value = true)]
     label: String,
 
-    /// Also forgive what the key has used so far.
+    /// Also forgive what the key has used so far. This empties a wallet.
     #[arg(long, conflicts_with = "every_key")]
     reset: bool,
 
@@ -113,7 +113,7 @@ struct WhomArgs {
     #[arg(value_name = "KEY", value_parser = key)]
     key: Option<Key>,
 
-    /// Every key of the limit, and the row that all callers share, instead of one key.
+    /// The one override for every key of the limit, and for the row that all callers share.
     #[arg(long)]
     every_key: bool,
 }
@@ -129,7 +129,7 @@ struct EffectArgs {
     #[arg(long)]
     unlimited: bool,
 
-    /// How many tokens come back in each period, which `--per` gives.
+    /// How many tokens come back in each period (`--per`). For a concurrency limit, how many can be held at once.
     #[arg(long, value_name = "N")]
     rate: Option<Tokens>,
 

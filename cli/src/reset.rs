@@ -5,7 +5,7 @@ use std::io::{IsTerminal, Write, stderr, stdin};
 use futures_util::future::try_join_all;
 use serde_json::json;
 use sqlx::PgPool;
-use tollgate::{Gate, Key, Limit, migrate};
+use tollgate::{Gate, Key, Limit, LimitKind, migrate};
 
 use crate::database::{DatabaseArgs, begin};
 use crate::error::{CommandError, Exit};
@@ -98,7 +98,11 @@ async fn confirmed(pool: &PgPool, limit: &Limit) -> Result<bool, CommandError> {
     );
     let keys = keys.bind(limit.name()).bind(storage::name(limit.spec().storage)).persistent(false);
     let keys = counted(keys.fetch_one(&mut *begin(pool).await?).await?, "key");
-    write!(stderr(), "Fill up {keys} of limit {:?}, and forgive their debts? [y/N] ", limit.name())?;
+    if limit.spec().kind == LimitKind::Wallet {
+        write!(stderr(), "Empty {keys} of wallet {:?}? [y/N] ", limit.name())?;
+    } else {
+        write!(stderr(), "Fill up {keys} of limit {:?}, and forgive their debts? [y/N] ", limit.name())?;
+    }
     stderr().flush()?;
     let mut answer = String::new();
     stdin().read_line(&mut answer)?;

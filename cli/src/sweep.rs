@@ -21,7 +21,7 @@ use crate::storage;
 /// Delete rows that are full again, in small batches, while callers go on.
 ///
 /// First the command gives back the charges of calls that have lapsed. Then it deletes the rows that have been full for
-/// `--margin`. Last it forgets the ids of calls that nobody has needed for as long. A dry run counts the rows alone.
+/// `--margin`. Last it forgets ids of calls, `--margin` after nobody needs them any more. A dry run counts rows only.
 ///
 /// SIGINT (Ctrl-C) or SIGTERM ends the command after the current batch. It then prints what it did, and succeeds. With
 /// --json, it prints one document for each pass, on a line of its own.
@@ -57,7 +57,7 @@ pub(crate) struct SweepArgs {
     #[arg(long)]
     force: bool,
 
-    /// Delete nothing, and print what would be deleted.
+    /// Delete nothing, and print how many rows would be deleted.
     #[arg(long)]
     dry_run: bool,
 

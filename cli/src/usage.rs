@@ -31,7 +31,7 @@ pub(crate) struct UsageArgs {
     #[arg(long, value_name = "MONTH", value_parser = month)]
     month: Option<String>,
 
-    /// List at most this many keys. The sum counts all of them.
+    /// List at most this many keys. The sum counts those that are not listed, too.
     #[arg(long, value_name = "N", default_value_t = 20)]
     limit: u32,
 

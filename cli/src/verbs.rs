@@ -16,8 +16,8 @@ pub(crate) struct ConsumeArgs {
     #[command(flatten)]
     ask: AskArgs,
 
-    /// Take the tokens now even if they come back only later, and print when they will be there. The limit's
-    /// `max_reserved` bounds how far below zero such reservations may go.
+    /// Take the tokens now even if they come back only later, and print when they will be there. This may take the
+    /// balance as far below zero as the limit's `max_reserved` allows.
     #[arg(long)]
     reserve: bool,
 }

@@ -158,8 +158,8 @@ impl Limiter {
         self.decide(tx.connection(), Call::debit(request)).await.map(Answer::balance)
     }
 
-    /// Fills a key up, forgives its debts, and mends a row whose instant lies in the future. Deletes stale shards: rows
-    /// beyond the limit's number of shards. The request's cost does not matter.
+    /// Fills a key up, forgives its debts, and mends a row whose instant lies in the future. Empties a wallet. Deletes
+    /// stale shards: rows beyond the limit's number of shards. The request's cost does not matter.
     ///
     /// # Errors
     ///

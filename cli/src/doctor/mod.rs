@@ -23,14 +23,13 @@ use finding::{Finding, Severity};
 /// Find faults and risks, and say what each of them means and what to do.
 ///
 /// An error makes callers fail, or gives them wrong answers, now. A warning costs something, or will do harm one day. A
-/// note is worth knowing. The command changes nothing. With a limits file, it reads both tables whole, and compares
+/// note is worth knowing. The command changes nothing. It reads both tables whole. With a limits file, it also compares
 /// their rows with the definitions.
 ///
 /// Exit status: 0 no errors found, 1 errors found, or the doctor itself failed.
 #[derive(Debug, clap::Args)]
 pub(crate) struct DoctorArgs {
-    /// Check the rights of this role, as which the service connects. Without this option, the command checks the rights
-    /// of its own role.
+    /// The role of the service, whose rights the command checks. Without this option, it checks those of its own role.
     #[arg(long, value_name = "ROLE")]
     role: Option<String>,
 
@@ -38,7 +37,8 @@ pub(crate) struct DoctorArgs {
     #[arg(long, value_name = "SPAN", default_value = "1m", value_parser = humantime::parse_duration)]
     old_snapshot: Duration,
 
-    /// How long each check may take. The command leaves out a check that takes longer, and warns.
+    /// How long the server may take for one statement. If one takes longer, the command leaves out the check, and
+    /// warns.
     #[arg(long, value_name = "SPAN", default_value = "10s", value_parser = humantime::parse_duration)]
     timeout: Duration,
 

@@ -25,10 +25,10 @@ use holding::Holding;
 /// Show what remains for a key. Without KEY, list the keys of a limit, the most exhausted first.
 ///
 /// With a limits file, the command shows the balance now, and when it grants again. Without one, it shows what is on
-/// disk. Tokens that have come back since are missing there.
+/// disk. There, tokens that have come back since the last write still count as used.
 ///
-/// The list reads all rows of the limit, which takes two or three seconds for each million. No index on the balances
-/// makes this faster, because it would slow every decision. A single key needs no such search.
+/// The list reads all rows of the limit, which takes two or three seconds for each million. An index on balances would
+/// slow every decision, so there is none. A single key is found at once.
 #[derive(Debug, clap::Args)]
 pub(crate) struct InspectArgs {
     /// The limit's name.

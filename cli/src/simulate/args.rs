@@ -48,28 +48,30 @@ pub(crate) struct SimulateArgs {
 
     /// Calls to make up: a pattern and its fields. Repeat the option to add calls.
     ///
-    /// `constant` and `poisson` need `rate` and `per`. `burst` needs `size` and `every`. Other fields have defaults:
-    /// `for=1m` is how long the calls go on, `from=0s` is when they begin, and then there are `clients=1`, `cost=1` and
-    /// `key=client`.
+    /// `constant` and `poisson` need `rate` and `per`. `burst` needs `size` and `every`. Each client makes all these
+    /// calls. Other fields have defaults: `for=1m` (how long the calls go on), `from=0s` (when they begin),
+    /// `clients=1`, `cost=1` and `key=client`.
     #[arg(long, value_name = "PATTERN", required_unless_present_any = ["trace", "preset"])]
     pub(super) traffic: Vec<Traffic>,
 
     /// Recorded calls in CSV, in the order of their times: a file, or `-` for standard input.
     ///
-    /// The first line names the columns. `time` is RFC 3339 or seconds since 1970. `key` and `cost` may be missing.
+    /// The first line names the columns. `time` is RFC 3339 or seconds since 1970. Without `key`, all calls are of one
+    /// caller. Without `cost`, a call costs one token.
     #[arg(long, value_name = "FILE", conflicts_with = "traffic")]
     pub(super) trace: Option<PathBuf>,
 
-    /// Try a worked example. `--limit` and `--global` replace its limits, and `--traffic` replaces its calls.
+    /// Try a worked example. `--limit` or `--global` replaces its limits, and `--traffic` or `--trace` its calls.
     #[arg(long, value_name = "NAME")]
     preset: Option<Preset>,
 
-    /// Reserve tokens: a call that is not granted now is granted for a later instant, and waits until then.
+    /// Reserve tokens: a call waits for tokens that come back later, as far as the limit's `max_reserved` lets it.
+    /// Otherwise it is refused.
     #[arg(long)]
     reserve: bool,
 
-    /// How long each call works. When its work ends, the call is settled, and releases its leases of concurrency
-    /// limits. Without this option, nobody settles a call, and a lease ends by itself.
+    /// How long each call works, once its tokens are ready. When its work ends, the call is settled, and releases its
+    /// leases of concurrency limits. Without this option, nobody settles a call, and a lease ends by itself.
     #[arg(long, value_name = "SPAN", value_parser = humantime::parse_duration)]
     work: Option<Duration>,
 
@@ -106,7 +108,7 @@ pub(crate) struct SimulateArgs {
 enum Preset {
     /// A dashboard fires ten calls at once every two seconds: capacity 10 against capacity 5.
     Dashboard,
-    /// One of ten tenants floods: one limit that all share, one for each, and both together, which lends idle shares.
+    /// One of ten tenants floods: a limit for each, a limit that all share, and both, with idle shares lent.
     FairShares,
     /// One of five tenants floods: a limit for each tenant against one that all share.
     NoisyNeighbour,

@@ -56,8 +56,8 @@ pub(crate) struct SuggestArgs {
 #[derive(Clone, Copy, Debug, ValueEnum)]
 #[value(rename_all = "snake_case")]
 enum Kind {
-    /// The smallest capacity for each of several rates. Among these pairs, the command suggests the one with the
-    /// smallest sum, to within 1 %. That pair grants a key the least in any period.
+    /// The rate and the capacity with the smallest sum, to within 1 %: they grant a key the least in any period. The
+    /// command also prints the smallest capacity for some other rates.
     TokenBucket,
     /// The smallest number of tokens in each window. Each key's windows start at an instant of its own.
     FixedWindow,

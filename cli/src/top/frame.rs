@@ -153,8 +153,7 @@ pub(crate) enum Sort {
     Taken,
     /// The most exhausted keys first: longest until full.
     Full,
-    /// The deepest debts first: fewest tokens remaining. If a limit is not known, its used tokens count as missing
-    /// ones.
+    /// The deepest debts first: fewest tokens remaining. Of limits that are not known, the most used keys first.
     Remaining,
     /// By limit and key.
     Name,

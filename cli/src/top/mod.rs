@@ -19,11 +19,11 @@ use view::View;
 
 /// Follow the tables on a full screen: the hottest keys, the most exhausted keys, and debts.
 ///
-/// Each look reads at most 8 MB of each table, in a transaction that writes nothing. If a table is larger, the screen
+/// Each look reads about 8 MB of each table, in a transaction that writes nothing. If a table is larger, the screen
 /// shows a part of it, and says so. On Citus, each look reads the tables whole, part by part.
 ///
-/// With a limits file, the screen shows the tokens that remain now, and an exact count of those that were taken.
-/// Without one, it shows the tokens that were used at the last write.
+/// With a limits file, the screen shows the tokens that remain now, and how many were taken since the look before, less
+/// those given back. Without one, it shows the tokens that were used at the last write, and the least that were taken.
 #[derive(Debug, clap::Args)]
 pub(crate) struct TopArgs {
     #[command(flatten)]
@@ -32,11 +32,11 @@ pub(crate) struct TopArgs {
     #[command(flatten)]
     limits: LimitsArgs,
 
-    /// The time from one look at the tables to the next.
+    /// How long to pause between two looks at the tables.
     #[arg(long, value_name = "SPAN", default_value = "2s", value_parser = at_least(Duration::from_millis(100)))]
     interval: Duration,
 
-    /// Look at this many rows of each kind. The kinds are: written last, longest until full, deepest in debt.
+    /// Look at this many rows of each kind in each table. The kinds are: written last, longest until full, most used.
     #[arg(long, value_name = "N", default_value_t = 100, value_parser = clap::value_parser!(u32).range(1..=10_000))]
     rows: u32,
 
@@ -44,7 +44,7 @@ pub(crate) struct TopArgs {
     #[arg(long, value_name = "ORDER", default_value = "taken")]
     sort: Sort,
 
-    /// Show only limits and keys that contain this text.
+    /// Show only limits and keys that contain this text, among the rows that `--rows` chooses.
     #[arg(long, value_name = "TEXT", default_value = "")]
     filter: String,
 

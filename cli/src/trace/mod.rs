@@ -20,10 +20,10 @@ use crate::output::printable;
 pub(crate) struct TraceArgs {
     /// Recorded calls, in any order: a file, or `-` for standard input.
     ///
-    /// CSV: the first line names the columns. `time` is RFC 3339 or seconds since 1970. `key` and `cost` may be
-    /// missing. JSON lines: each line is an object with these members. Access logs: that of nginx in the format
-    /// `combined`, and that of Caddy in JSON. Their key is the client's address, and all IPv6 addresses of one /64 are
-    /// one key.
+    /// CSV: the first line names the columns. `time` is RFC 3339 or seconds since 1970. Without `key`, all calls are of
+    /// one caller. Without `cost`, a call costs one token. JSON lines: each line is an object with these members.
+    /// Access logs: that of nginx in the format `combined`, and that of Caddy in JSON. Their key is the client's
+    /// address, and all IPv6 addresses of one /64 are one key.
     #[arg(long = "trace", value_name = "FILE")]
     file: PathBuf,
 
@@ -38,7 +38,8 @@ pub(crate) struct TraceArgs {
     #[arg(long, value_name = "FIELD")]
     key: Option<String>,
 
-    /// Skip lines that the command cannot read, and print how many there are.
+    /// Skip lines that the command cannot read, and print how many there are. Without this option, the first one ends
+    /// the command.
     #[arg(long)]
     skip_faulty: bool,
 }

@@ -18,7 +18,8 @@ impl Gate {
         self.change(Call::credit(request)).await.map(Answer::balance)
     }
 
-    /// Fills a key up, forgives its debts, and deletes stale shards. The request's cost does not matter.
+    /// Fills a key up, forgives its debts, and deletes stale shards. Empties a wallet. The request's cost does not
+    /// matter.
     ///
     /// # Errors
     ///

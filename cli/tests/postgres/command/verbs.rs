@@ -87,6 +87,29 @@ async fn credit_debit_and_reset_change_a_balance_whatever_it_is() {
 }
 
 #[tokio::test]
+async fn reset_empties_a_wallet() {
+    let file = Scratch::new("wallet_to_reset.toml", "[credits]\nkind = 'wallet'");
+    let world = World::new().await;
+    let told = |args: &[&str]| stdout(&run(asking(&world, args).env("TOLLGATE_LIMITS", &file.0)));
+    assert_eq!(told(&["credit", "credits", "ada", "--cost", "50"]), "credited: \"credits\" for ada has 50\n");
+    assert_eq!(told(&["reset", "credits", "ada"]), "reset: \"credits\" for ada has 0\n");
+}
+
+#[tokio::test]
+async fn reset_all_asks_whether_to_empty_a_wallet_and_not_to_fill_it() {
+    let file = Scratch::new("wallets_to_reset.toml", "[credits]\nkind = 'wallet'");
+    let world = World::new().await;
+    world.gate().credit(Limit::wallet("credits").key("ada").cost(50)).await.unwrap();
+    let mut terminal = Terminal::start(&world, &["reset", "credits", "--all"], file.0.to_str());
+    terminal.until(|text| text.contains("Empty 1 key of wallet \"credits\"? [y/N] ")).await;
+    terminal.press("y\r");
+    terminal.until(|text| text.contains("reset 1 key of \"credits\"")).await;
+    assert_eq!(terminal.ended().await, 0);
+    let (value, _) = world.row(Storage::Durable, "credits", "ada").await.unwrap();
+    assert_eq!(value, Tokens::ZERO);
+}
+
+#[tokio::test]
 async fn reset_all_asks_first_and_fills_up_every_key() {
     let world = World::new().await;
     // More than one page, with the row of all callers, and another limit that must stay as it is.
