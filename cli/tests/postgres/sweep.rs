@@ -31,7 +31,7 @@ async fn until_fewer_than(world: &World, rows: i64) {
 }
 
 #[tokio::test]
-async fn it_says_what_it_deleted_or_would() {
+async fn it_tells_how_many_rows_it_deleted_and_a_dry_run_how_many_it_would() {
     let world = World::new().await;
     fill(&world, 1000).await;
     world.sql("insert into tollgate.ephemeral values (0, 'recent', 'k', 0, 0, now(), now())").await;

@@ -118,7 +118,7 @@ fn limits_of_a_file_are_tried_by_name() {
 const UPLOADS: &str = r#"uploads = { kind = "stepped_bucket", rate = 5, per = "10s", capacity = 20 }"#;
 
 #[test]
-fn a_wallet_is_asked_where_the_plan_refuses() {
+fn in_turn_a_call_that_the_plan_refuses_takes_from_the_wallet() {
     let plan = r#"plan = { kind = "fixed_window", rate = 2, per = "1m", start = "0s" }"#;
     let credits = r#"credits = { kind = "wallet" }"#;
     let calls = "time,cost\n0,1\n1,2\n2,1\n3,2\n60,3\n";

@@ -251,7 +251,7 @@ async fn dead_rows_and_costly_updates_are_found() {
 }
 
 #[tokio::test]
-async fn rows_are_compared_with_the_limits_file() {
+async fn rows_that_do_not_fit_the_limits_file_are_warnings() {
     let world = World::new().await;
     world
         .sql(

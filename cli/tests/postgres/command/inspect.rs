@@ -10,7 +10,7 @@ use super::{EXAMPLE, failure, run, stdout, text, tollgate};
 use crate::world::World;
 
 #[tokio::test]
-async fn one_key_with_its_definition() {
+async fn a_key_is_shown_as_it_is_now_by_the_definition() {
     let world = World::new().await;
     world
         .sql(
@@ -106,7 +106,7 @@ async fn without_a_limits_file_it_shows_what_is_on_disk() {
 }
 
 #[tokio::test]
-async fn what_rows_list_is_counted() {
+async fn grants_and_leases_of_a_row_are_counted_and_listed() {
     let world = World::new().await;
     world
         .sql(

@@ -13,7 +13,7 @@ fn command(world: &World, args: &[&str]) -> Output {
 }
 
 #[tokio::test]
-async fn what_is_set_is_listed_counts_and_is_removed() {
+async fn an_override_counts_is_listed_and_can_be_removed() {
     let world = World::new().await;
     let told = |args: &[&str]| stdout(&command(&world, args));
     let set = ["override", "set", "send_message", "ada", "--rate", "500", "--for", "1h", "--reason", "ticket 4711"];

@@ -8,7 +8,7 @@ use super::{failure, run, stdout, tollgate};
 use crate::world::World;
 
 #[tokio::test]
-async fn the_keys_of_a_month_with_their_sum() {
+async fn usage_lists_the_keys_of_a_month_the_largest_first_and_sums_them_all() {
     let world = World::new().await;
     world
         .sql(&rows(

@@ -36,7 +36,7 @@ async fn consume_takes_and_says_what_is_left_or_when_to_come_back() {
 }
 
 #[tokio::test]
-async fn check_says_the_same_and_takes_nothing() {
+async fn check_answers_as_consume_would_and_takes_nothing() {
     let world = World::new().await;
     let told = ask(&world, &["check", "sign_ups", "ada", "--cost", "100"]);
     assert_eq!(stdout(&told), "would be granted: 100 of \"sign_ups\" for ada; 0 left\n");
