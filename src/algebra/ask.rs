@@ -232,3 +232,59 @@ impl Ask {
 /// In a model of four processes with demand above the rate, a sixteenth keeps 98 to 100 % of the grants that are made
 /// without taking ahead. A half keeps 83 to 96 %.
 const AHEAD: i64 = 16;
+
+#[cfg(test)]
+mod tests {
+    use super::{Ask, Position};
+    use crate::SECOND;
+    use crate::algebra::Terms;
+    use crate::key::Key;
+    use crate::limit::Limit;
+    use crate::tokens::Tokens;
+
+    const COST: Tokens = Tokens::new(3);
+
+    fn part(of: Tokens) -> Ask {
+        Ask::consume(of).up_to(Some(Tokens::ONE))
+    }
+
+    fn placed(alternative: Option<usize>, split: Option<usize>) -> Ask {
+        Ask { place: Position { alternative, split }, ..Ask::consume(COST) }
+    }
+
+    #[test]
+    fn what_an_ask_is_follows_from_each_of_its_fields() {
+        let shadow = Ask { shadow: true, ..Ask::consume(COST) };
+        let (held_back, alternative, split) =
+            (Ask::consume(COST).leaving(Some(COST)), placed(Some(0), None), placed(None, Some(0)));
+        for (ask, is_plain, is_ahead, is_of_all_rows) in [
+            (Ask::consume(COST), true, false, false),
+            (Ask::reserve(COST), false, false, false),
+            (shadow, false, false, true),
+            (held_back, false, false, true),
+            (alternative, false, false, false),
+            (split, false, false, true),
+            (part(COST), false, false, true),
+            (part(COST).ahead(), false, true, true),
+        ] {
+            assert_eq!(ask.is_plain(), is_plain, "{ask:?}");
+            assert_eq!(ask.is_ahead(), is_ahead, "{ask:?}");
+            assert_eq!(ask.is_of_all_rows(), is_of_all_rows, "{ask:?}");
+        }
+    }
+
+    #[test]
+    fn asks_are_charged_the_same_by_their_cost_and_their_parts() {
+        assert!(Ask::consume(COST).is_charged_as(Ask::reserve(COST)));
+        assert!(!Ask::consume(COST).is_charged_as(Ask::consume(Tokens::ONE)));
+        assert!(!Ask::consume(Tokens::ZERO).is_charged_as(part(COST)));
+        assert!(part(COST).is_charged_as(part(COST)));
+    }
+
+    /// Of sixteen calls that are there, one is taken ahead.
+    #[test]
+    fn an_ask_for_calls_to_come_leaves_fifteen_sixteenths() {
+        let terms = Terms::of(&Limit::token_bucket("ask", 100, SECOND), &Key::GLOBAL);
+        assert_eq!(part(COST).ahead().needs(&terms), Tokens::new(16));
+    }
+}
