@@ -14,20 +14,15 @@
 mod support;
 
 use std::env;
-use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use sqlx::postgres::{PgConnectOptions, PgPoolOptions, PgSslMode};
-use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
-use tokio::net::{UnixListener, UnixStream};
-use tokio::sync::mpsc;
 use tokio::task::JoinSet;
-use tokio::time::{MissedTickBehavior, interval, sleep_until};
+use tokio::time::{MissedTickBehavior, interval};
 use tollgate::{Gate, Limit, SECOND};
 use tollgate_embedded::Server;
 
-use support::{Draw, Fault, Latencies, call, fill, migrated, pool};
+use support::{Draw, Fault, Latencies, call, far, fill, migrated, pool, pool_to, zipf};
 
 /// Never exhausted.
 const PLENTY: Limit = Limit::token_bucket("plenty", 1_000_000_000, SECOND).ephemeral();
@@ -36,8 +31,8 @@ const KEYS: u32 = 100_000;
 const CALLERS: usize = 64;
 /// The ages of slices; none at all first.
 const AGES: [Duration; 4] = [Duration::ZERO, Duration::from_millis(100), SECOND, Duration::from_secs(3)];
-/// Half of the way to the other region and back.
-const HALF_A_TRIP: Duration = Duration::from_millis(75);
+/// To another region and back.
+const ROUND_TRIP: Duration = Duration::from_millis(150);
 
 #[tokio::main]
 async fn main() -> Result<(), Fault> {
@@ -47,7 +42,7 @@ async fn main() -> Result<(), Fault> {
     fill(&one, (0..KEYS).map(|key| PLENTY.key(key))).await?;
 
     println!("scene                          slices   decisions/s       ×   p50 µs    p99 µs");
-    let zipf: Draw = |random| PLENTY.key(zipf(random));
+    let zipf: Draw = |random| PLENTY.key(zipf(random, KEYS));
     let uniform: Draw = |random| PLENTY.key(random.u32(..10_000));
     let hot: Draw = |_| PLENTY.key(0);
     for (name, gates, draw) in [("zipf, 100 000 keys", 1, zipf), ("two gates", 2, uniform), ("four gates", 4, uniform)]
@@ -55,14 +50,8 @@ async fn main() -> Result<(), Fault> {
         let connect = async || pool(server.url(), 16).await;
         compare(name, gates, connect, draw, turn).await?;
     }
-    let directory = env::temp_dir().join(format!("tollgate-bench-{}", std::process::id()));
-    std::fs::create_dir(&directory)?;
-    let far = far(server.url(), &directory)?;
-    let connect = async || {
-        Ok(PgPoolOptions::new().max_connections(16).test_before_acquire(false).connect_with(far.clone()).await?)
-    };
-    compare("one key, 150 ms away", 1, connect, hot, turn).await?;
-    std::fs::remove_dir_all(&directory)?;
+    let (far, _wire) = far(server.url(), ROUND_TRIP)?;
+    compare("one key, 150 ms away", 1, async || pool_to(far.clone(), 16).await, hot, turn).await?;
 
     println!("\na limit that is short          slices   granted of the busy one   of the quiet one");
     for age in AGES {
@@ -72,13 +61,6 @@ async fn main() -> Result<(), Fault> {
         println!("{:<30} {:<8} {:>23.3} {:>18.3}", "demand 100 to 1", told(age), busy?, quiet?);
     }
     Ok(())
-}
-
-/// A rank from 0 on, the n-th in proportion to n^-1.1, as near as the inverse of its integral comes.
-#[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "from 0 to below KEYS")]
-fn zipf(random: &mut fastrand::Rng) -> u32 {
-    let last = f64::from(KEYS + 1).powf(-0.1);
-    ((1.0 - random.f64() * (1.0 - last)).powf(-10.0) as u32 - 1).min(KEYS - 1)
 }
 
 fn told(age: Duration) -> String {
@@ -148,42 +130,4 @@ async fn ask(gate: Gate, callers: usize, turn: Duration) -> Result<f64, Fault> {
     }
     gate.close().await;
     Ok(f64::from(granted) / f64::from(asked.max(1)))
-}
-
-/// A socket in front of the server that delays everything in both directions.
-fn far(url: &str, directory: &Path) -> Result<PgConnectOptions, Fault> {
-    let server = url.parse::<PgConnectOptions>()?.ssl_mode(PgSslMode::Disable);
-    let name = format!(".s.PGSQL.{}", server.get_port());
-    let behind = server.get_socket().ok_or("the server listens on no socket")?.join(&name);
-    let listener = UnixListener::bind(directory.join(&name))?;
-    tokio::spawn(async move {
-        while let (Ok((near, _)), Ok(far)) = (listener.accept().await, UnixStream::connect(&behind).await) {
-            let ((read, write), (back, forth)) = (near.into_split(), far.into_split());
-            tokio::spawn(carry(read, forth));
-            tokio::spawn(carry(back, write));
-        }
-    });
-    Ok(server.socket(directory))
-}
-
-/// Carries bytes, and delays each as much as any other.
-async fn carry(mut from: impl AsyncRead + Unpin, mut to: impl AsyncWrite + Unpin) {
-    let (sender, mut under_way) = mpsc::unbounded_channel();
-    let depart = async move {
-        let mut bytes = vec![0; 1 << 16];
-        while let Ok(count @ 1..) = from.read(&mut bytes).await {
-            if sender.send((tokio::time::Instant::now() + HALF_A_TRIP, bytes[..count].to_vec())).is_err() {
-                break;
-            }
-        }
-    };
-    let arrive = async move {
-        while let Some((at, bytes)) = under_way.recv().await {
-            sleep_until(at).await;
-            if to.write_all(&bytes).await.is_err() {
-                break;
-            }
-        }
-    };
-    tokio::join!(depart, arrive);
 }

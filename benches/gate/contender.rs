@@ -9,7 +9,7 @@ use tollgate_embedded::Server;
 use crate::redis::{Calls, Redis};
 use crate::scene::{Requests, Scene, Workload};
 use crate::support::cpu::Meter;
-use crate::support::{Fault, pool};
+use crate::support::{Fault, far, pool_to};
 
 /// A contender answers calls. A turn opens a session with it, makes calls on that from many tasks at once, and closes
 /// it.
@@ -78,24 +78,47 @@ impl Contender {
 
     /// Whether its server runs, and the scene says something about it.
     pub(crate) fn enters(self, scene: &Scene, servers: &Servers) -> bool {
-        match self {
-            // Nobody else lets callers of other rows wait.
-            _ if scene.workload == Workload::Held => self == Self::Gate,
-            Self::Gate | Self::Transaction => true,
-            Self::TwoGates => matches!(scene.workload, Workload::Uniform | Workload::Hot),
-            Self::GateRemembering => !scene.is_granted(),
-            Self::GateAhead | Self::GateAheadShortly => scene.is_granted() && scene.workload != Workload::Open,
-            Self::TwoGatesAhead => matches!(scene.workload, Workload::Uniform | Workload::Hot),
-            // A refusal writes nothing, three rows are more than one, and a contender that decides nothing has no
-            // latency to compare.
-            Self::Update => !matches!(scene.workload, Workload::Refused | Workload::Three | Workload::Open),
-            Self::Counter | Self::Redis => servers.redis.is_some(),
+        let is_near_enough = |redis: &Redis| redis.is_private() || scene.workload.round_trip().is_none();
+        let runs = match self {
+            Self::Counter | Self::Redis => servers.redis.as_ref().is_some_and(is_near_enough),
             Self::RedisSynced => scene.storage == Storage::Durable && servers.redis_synced.is_some(),
+            _ => true,
+        };
+        runs && match scene.workload {
+            // Nobody else lets callers of other rows wait.
+            Workload::Held => self == Self::Gate,
+            // What decides nothing has no latency to compare.
+            Workload::Open => self.is_redis() || matches!(self, Self::Gate | Self::Transaction),
+            // From memory more calls are answered than can be made due.
+            Workload::Quarter | Workload::Half | Workload::ThreeQuarters => {
+                matches!(self, Self::Gate | Self::Transaction | Self::Redis | Self::RedisSynced)
+            }
+            Workload::Near | Workload::Far => {
+                matches!(self, Self::Gate | Self::GateAhead | Self::Transaction | Self::Redis | Self::RedisSynced)
+            }
+            Workload::Shared => matches!(self, Self::Gate | Self::GateAhead | Self::Transaction),
+            // A refusal writes nothing.
+            Workload::Refused => {
+                self.is_redis() || matches!(self, Self::Gate | Self::GateRemembering | Self::Transaction)
+            }
+            // Three rows are more than one.
+            Workload::Three => !matches!(self, Self::GateRemembering | Self::Update) && !self.is_two(),
+            Workload::One | Workload::Zipf => self != Self::GateRemembering && !self.is_two(),
+            Workload::Uniform | Workload::Hot => self != Self::GateRemembering,
         }
     }
 
+    const fn is_two(self) -> bool {
+        matches!(self, Self::TwoGates | Self::TwoGatesAhead)
+    }
+
     pub(crate) async fn open(self, scene: &Scene, servers: &Servers) -> Result<Session, Fault> {
-        let pool = || pool(servers.postgres.url(), CONNECTIONS);
+        // The wire is needed until the pools have connected.
+        let (server, _wire) = match scene.workload.round_trip() {
+            Some(round_trip) => far(servers.postgres.url(), round_trip).map(|(server, wire)| (server, Some(wire)))?,
+            None => (servers.postgres.url().parse()?, None),
+        };
+        let pool = || pool_to(server.clone(), CONNECTIONS);
         let gate = async |with: fn(GateBuilder) -> GateBuilder| {
             let pool = pool().await?;
             Ok::<_, Fault>((with(Gate::builder(pool.clone())).build(), pool))
@@ -190,6 +213,15 @@ impl Session {
                 Ok(sqlx::query(update).bind(name).bind(key).execute(pool).await?.rows_affected() == 1)
             }
             Self::Redis(calls) => calls.decide(scene, user).await,
+        }
+    }
+
+    /// The pool over which it asks.
+    pub(crate) fn pool(&self) -> &PgPool {
+        match self {
+            Self::Gates(gates) => &gates[0].1,
+            Self::Transaction(pool) | Self::Update(pool) => pool,
+            Self::Redis(_) => unreachable!("Redis does not enter the scene"),
         }
     }
 

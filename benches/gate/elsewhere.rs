@@ -17,7 +17,8 @@ pub(crate) fn lines(rows: &[Row]) -> impl Iterator<Item = Vec<String>> {
         })
     };
     TENSORZERO.into_iter().filter(move |(_, callers, ..)| known(*callers)).map(|(thread, callers, p50_us, p99_us)| {
-        let figures = [None, None, None, None, None, None, Some(p50_us), Some(p99_us), None, None, None, None];
+        let figures =
+            [None, None, None, None, None, None, Some(p50_us), Some(p99_us), None, None, None, None, None, None];
         [format!("elsewhere: {thread}"), callers.to_string()].into_iter().chain(figures.map(number)).collect()
     })
 }

@@ -7,6 +7,7 @@
 //! are the result; absolute figures are those of this machine. `document.md` describes the measurements, and names
 //! those that it lacks.
 
+mod beside;
 mod contender;
 mod elsewhere;
 mod plot;
@@ -47,12 +48,12 @@ struct Args {
     #[arg(long = "storage", value_name = "NAME", value_parser = storage)]
     storages: Vec<Storage>,
 
-    /// Numbers of concurrent callers. Unless given 16,64,256,1024; of zipf 64, of open 20,50,1000, of hot
-    /// 20,50,64,256,1000.
+    /// Numbers of concurrent callers. Unless given 16,64,256,1024; of zipf 64, of open 20,50, of hot
+    /// 20,50,64,256, of three, refused, near, far and shared 64,256.
     #[arg(long, value_name = "N,N", value_delimiter = ',', value_parser = clap::value_parser!(u16).range(1..))]
     callers: Vec<u16>,
 
-    /// Seconds that each turn is timed. 0.5 unless given.
+    /// Seconds that each turn is timed, of an open load twice as long. 0.4 unless given.
     #[arg(long, value_name = "N", value_parser = seconds)]
     seconds: Option<Duration>,
 
@@ -108,6 +109,7 @@ async fn start() -> Result<Servers, Fault> {
     let postgres = tokio::task::spawn_blocking(|| postgres.start()).await??;
     let pool = support::migrated(postgres.url(), 1).await?;
     support::fill(&pool, scene::all_requests()).await?;
+    beside::prepare(&pool).await?;
     let postmaster = support::cpu::postmaster(&mut *pool.acquire().await?).await?;
     pool.close().await;
     let servers =
@@ -120,24 +122,38 @@ async fn start() -> Result<Servers, Fault> {
 
 /// A round is one turn of every contender in every scene, so that other load on the machine falls on all of them alike.
 async fn measure(args: &Args, servers: &Servers, conn: &mut PgConnection) -> Result<Vec<Row>, Fault> {
-    let mut turns = Vec::new();
+    let mut turns: Vec<(Scene, Contender, Vec<Figures>)> = Vec::new();
     for scene in args.scenes() {
         let entering = Contender::ALL.into_iter().filter(|contender| contender.enters(&scene, servers));
         turns.extend(entering.map(|contender| (scene, contender, Vec::new())));
     }
     let all = turns.len() * usize::from(args.rounds());
-    let mut begun = 0;
-    for _ in 0..args.rounds() {
-        for (scene, contender, figures) in &mut turns {
-            begun += 1;
-            progress(&format!("{begun}/{all} {scene}: {}", contender.name()));
-            let turn = turn::take(conn, servers, *scene, *contender, args.turn()).await;
-            figures.push(turn.map_err(|fault| format!("{} failed at {scene}: {fault}", contender.name()))?);
+    for round in 0..usize::from(args.rounds()) {
+        for place in 0..turns.len() {
+            let (scene, contender, _) = turns[place];
+            progress(&format!("{}/{all} {scene}: {}", round * turns.len() + place + 1, contender.name()));
+            let due = due(scene, contender, &turns)?;
+            let turn = turn::take(conn, servers, scene, contender, args.turn(), due).await;
+            turns[place].2.push(turn.map_err(|fault| format!("{} failed at {scene}: {fault}", contender.name()))?);
         }
     }
     progress("");
     let row = |(scene, contender, turns): (_, _, Vec<_>)| Row { scene, contender, figures: Figures::median(&turns) };
     Ok(turns.into_iter().map(row).collect())
+}
+
+/// How many calls per second are due in an open load: a thousand, or a share of those that the contender answered at
+/// most in the turns until now, while its callers waited for their answers.
+fn due(scene: Scene, contender: Contender, turns: &[(Scene, Contender, Vec<Figures>)]) -> Result<Option<f64>, Fault> {
+    let Some(share) = scene.workload.share() else {
+        return Ok((scene.workload == Workload::Open).then_some(1_000.0));
+    };
+    let is_like = |(of, by, _): &&(Scene, Contender, _)| {
+        (of.workload, of.storage, *by) == (Workload::Uniform, scene.storage, contender)
+    };
+    let rates = turns.iter().filter(is_like).flat_map(|(.., figures)| figures).map(|figures| figures.per_second);
+    let best = rates.reduce(f64::max).ok_or("say `--workload uniform`, too: its best is what the share is of")?;
+    Ok(Some(share * best))
 }
 
 /// Writes a line over the one before, if standard error is a terminal.
@@ -166,14 +182,19 @@ impl Args {
             Workload::One => &[1],
             Workload::Zipf => given(&self.callers, &[64]),
             _ if self.quick => given(&self.callers, &[64]),
-            Workload::Hot => given(&self.callers, &[20, 50, 64, 256, 1000]),
-            Workload::Open => given(&self.callers, &[20, 50, 1000]),
+            Workload::Hot => given(&self.callers, &[20, 50, 64, 256]),
+            Workload::Open => given(&self.callers, &[20, 50]),
+            // Enough that calls seldom wait for one that is free.
+            Workload::Quarter | Workload::Half | Workload::ThreeQuarters => &[1000],
+            Workload::Three | Workload::Refused | Workload::Near | Workload::Far | Workload::Shared => {
+                given(&self.callers, &[64, 256])
+            }
             _ => given(&self.callers, &[16, 64, 256, 1024]),
         }
     }
 
     fn turn(&self) -> Duration {
-        self.seconds.unwrap_or(Duration::from_millis(if self.quick { 300 } else { 500 }))
+        self.seconds.unwrap_or(Duration::from_millis(if self.quick { 300 } else { 400 }))
     }
 
     fn rounds(&self) -> u16 {

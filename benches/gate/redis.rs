@@ -2,7 +2,7 @@
 //! pipelines the calls of all callers.
 
 use std::io::ErrorKind;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 use std::{env, fs, process};
@@ -12,6 +12,7 @@ use redis::{AsyncCommands as _, AsyncConnectionConfig, Client, Script};
 
 use crate::scene::{Scene, Workload};
 use crate::support::Fault;
+use crate::support::wire::Wire;
 
 /// A server that somebody else started, or a private one.
 pub(crate) struct Redis {
@@ -25,7 +26,7 @@ impl Redis {
         match env::var("REDIS_URL") {
             Ok(url) => {
                 let redis = Self { client: Client::open(url)?, process: None };
-                let reached = redis.connect().await;
+                let reached = connect(&redis.client).await;
                 reached.map_err(|fault| format!("the server that REDIS_URL names does not answer: {fault}"))?;
                 Ok(Some(redis))
             }
@@ -41,15 +42,19 @@ impl Redis {
     /// None where there is no such program.
     async fn start(name: &str, settings: &[&str]) -> Result<Option<Self>, Fault> {
         let Some(process) = Private::start(name, settings)? else { return Ok(None) };
-        let url = format!("redis+unix://{}", process.socket().display());
-        let redis = Self { client: Client::open(url)?, process: Some(process) };
+        let redis = Self { client: Client::open(url(&process.socket()))?, process: Some(process) };
         for _ in 0..STARTUP_TRIES {
-            if redis.connect().await.is_ok() {
+            if connect(&redis.client).await.is_ok() {
                 return Ok(Some(redis));
             }
             tokio::time::sleep(STARTUP_PAUSE).await;
         }
         Err("redis-server was started and does not answer".into())
+    }
+
+    /// Whether this program started it.
+    pub(crate) const fn is_private(&self) -> bool {
+        self.process.is_some()
     }
 
     pub(crate) fn process_id(&self) -> Option<i32> {
@@ -58,7 +63,7 @@ impl Redis {
 
     /// The server's version, and how it keeps its log.
     pub(crate) async fn about(&self) -> Result<String, Fault> {
-        let mut conn = self.connect().await?;
+        let mut conn = connect(&self.client).await?;
         let info: String = redis::cmd("INFO").arg("server").query_async(&mut conn).await?;
         let version = info.lines().find_map(|line| line.strip_prefix("redis_version:")).unwrap_or("of unknown version");
         let mut about = vec![format!("Redis {version}")];
@@ -74,7 +79,14 @@ impl Redis {
 
     /// Connects, and exhausts the limit of a scene whose calls are to be refused.
     pub(crate) async fn open(&self, scene: &Scene, counts: bool) -> Result<Calls, Fault> {
-        let mut conn = self.connect().await?;
+        let mut conn = match scene.workload.round_trip() {
+            None => connect(&self.client).await?,
+            Some(round_trip) => {
+                let private = self.process.as_ref().ok_or("a wire leads to a private Redis alone")?;
+                let wire = Wire::to(&private.socket(), round_trip)?;
+                connect(&Client::open(url(&wire.socket()))?).await?
+            }
+        };
         if !scene.is_granted() {
             let _: () = conn.del(&[EXHAUSTED, &counter(EXHAUSTED)]).await?;
         }
@@ -85,12 +97,16 @@ impl Redis {
         }
         Ok(calls)
     }
+}
 
-    async fn connect(&self) -> Result<MultiplexedConnection, Fault> {
-        // By default a call fails after half a second, which a busy disk may take.
-        let config = AsyncConnectionConfig::new().set_response_timeout(None);
-        Ok(self.client.get_multiplexed_async_connection_with_config(&config).await?)
-    }
+fn url(socket: &Path) -> String {
+    format!("redis+unix://{}", socket.display())
+}
+
+async fn connect(client: &Client) -> Result<MultiplexedConnection, Fault> {
+    // By default a call fails after half a second, which a busy disk may take.
+    let config = AsyncConnectionConfig::new().set_response_timeout(None);
+    Ok(client.get_multiplexed_async_connection_with_config(&config).await?)
 }
 
 /// Redis during a turn.
@@ -103,12 +119,12 @@ pub(crate) struct Calls {
 impl Calls {
     pub(crate) async fn decide(&self, scene: &Scene, user: u32) -> Result<bool, Fault> {
         let keys = match scene.workload {
-            Workload::One | Workload::Uniform | Workload::Held | Workload::Zipf => vec![per_user(user)],
             Workload::Hot | Workload::Open => vec![TOTAL.to_owned()],
             Workload::Three => {
                 vec![per_user(user), format!("tollgate-bench:tenant:{}", user % 100), TOTAL.to_owned()]
             }
             Workload::Refused => vec![EXHAUSTED.to_owned()],
+            _ => vec![per_user(user)],
         };
         let (capacity, per_second) = if scene.is_granted() { (1e9, 1e9) } else { (1.0, 1e-11) };
         let conn = &mut self.conn.clone();

@@ -71,8 +71,9 @@ impl Report {
             let over = |baseline| {
                 number(self.figures(row.scene, baseline).map(|baseline| figures.per_second / baseline.per_second))
             };
-            let (wal_bytes, batch) =
-                if row.contender.is_redis() { (None, None) } else { (Some(figures.wal_bytes), figures.batch) };
+            // PostgreSQL's counters also count what is not the contender's.
+            let is_alone = !row.contender.is_redis() && figures.others_per_second.is_none();
+            let (wal_bytes, batch) = if is_alone { (Some(figures.wal_bytes), figures.batch) } else { (None, None) };
             vec![
                 row.contender.name().to_owned(),
                 row.scene.callers.to_string(),
@@ -84,10 +85,12 @@ impl Report {
                 over(Contender::RedisSynced),
                 number(Some(figures.p50_us)),
                 number(Some(figures.p99_us)),
+                number(figures.p999_us),
                 number(figures.server_us),
                 number(figures.client_us),
                 number(batch),
                 number(wal_bytes),
+                number(figures.others_per_second),
             ]
         };
         Table::new(&HEADINGS, 1, ordered.into_iter().map(line).chain(elsewhere::lines(rows)))
@@ -164,7 +167,7 @@ const LINES: [(&str, &str, Contender, Storage, Contender); 3] = [
     ("a transaction for each call", "three", Contender::Transaction, Storage::Ephemeral, Contender::Redis),
 ];
 
-const HEADINGS: [&str; 14] = [
+const HEADINGS: [&str; 16] = [
     "contender",
     "callers",
     "decisions/s",
@@ -175,8 +178,10 @@ const HEADINGS: [&str; 14] = [
     "× synced",
     "p50 µs",
     "p99 µs",
+    "p99.9 µs",
     "server µs",
     "client µs",
     "batch",
     "WAL bytes",
+    "others/s",
 ];

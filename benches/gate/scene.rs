@@ -2,6 +2,7 @@
 
 use std::fmt;
 use std::sync::Arc;
+use std::time::Duration;
 
 use tollgate::{Key, Limit, Request, SECOND, Storage};
 
@@ -29,6 +30,18 @@ pub(crate) enum Workload {
     Hot,
     /// As hot, but open: a thousand calls per second are due, whether or not those before are answered.
     Open,
+    /// As uniform, but open: a quarter of the calls are due that this contender answered at most in uniform,
+    Quarter,
+    /// a half of them,
+    Half,
+    /// and three quarters.
+    ThreeQuarters,
+    /// As uniform, over a wire whose round trip takes 0.3 ms, as between two machines of a data centre,
+    Near,
+    /// and 1 ms, as between two data centres of a region.
+    Far,
+    /// As uniform, while 16 tasks do other work over the same pool.
+    Shared,
     /// Three limits at once: the user's, the tenant's (of 100) and one for everybody.
     Three,
     /// One limit for everybody, exhausted for a thousand years. The only workload whose calls are refused.
@@ -42,10 +55,10 @@ impl Scene {
         let per_tenant = || stored(PER_TENANT, self.storage).key(user % TENANTS);
         let total = || stored(TOTAL, self.storage).global();
         match self.workload {
-            Workload::One | Workload::Uniform | Workload::Held | Workload::Zipf => Requests::One(per_user()),
             Workload::Hot | Workload::Open => Requests::One(total()),
             Workload::Three => Requests::All(vec![per_user(), per_tenant(), total()]),
             Workload::Refused => Requests::One(stored(EXHAUSTED, self.storage).global()),
+            _ => Requests::One(per_user()),
         }
     }
 
@@ -57,13 +70,34 @@ impl Scene {
         }
     }
 
-    /// A request for the row that a transaction holds meanwhile: both that transaction and the task in a loop make it.
-    pub(crate) fn held(&self) -> Option<Request> {
-        (self.workload == Workload::Held).then(|| stored(PER_USER, self.storage).key(HELD))
+    /// A request for the row that a transaction may hold meanwhile: both that transaction and the task in a loop make
+    /// it.
+    pub(crate) fn held(&self) -> Request {
+        stored(PER_USER, self.storage).key(HELD)
     }
 
     pub(crate) fn is_granted(&self) -> bool {
         self.workload != Workload::Refused
+    }
+}
+
+impl Workload {
+    /// How many calls are due, of those that a contender answered at most while callers waited for their answers.
+    pub(crate) const fn share(self) -> Option<f64> {
+        match self {
+            Self::Quarter => Some(0.25),
+            Self::Half => Some(0.5),
+            Self::ThreeQuarters => Some(0.75),
+            _ => None,
+        }
+    }
+
+    pub(crate) const fn round_trip(self) -> Option<Duration> {
+        match self {
+            Self::Near => Some(Duration::from_micros(300)),
+            Self::Far => Some(Duration::from_millis(1)),
+            _ => None,
+        }
     }
 }
 
@@ -84,6 +118,12 @@ impl fmt::Display for Workload {
             Self::Zipf => "zipf",
             Self::Hot => "hot",
             Self::Open => "open",
+            Self::Quarter => "open, at 25 % of its best",
+            Self::Half => "open, at 50 % of its best",
+            Self::ThreeQuarters => "open, at 75 % of its best",
+            Self::Near => "0.3 ms away",
+            Self::Far => "1 ms away",
+            Self::Shared => "a shared pool",
             Self::Three => "three",
             Self::Refused => "refused",
         })

@@ -1,7 +1,8 @@
 //! Tables in Markdown, aligned so that they read well in a terminal too.
 
-use std::fmt;
+use std::{fmt, iter};
 
+/// Columns of which nothing is known are left out.
 pub(crate) struct Table {
     /// The first line holds the headings.
     lines: Vec<Vec<String>>,
@@ -11,8 +12,11 @@ pub(crate) struct Table {
 
 impl Table {
     pub(crate) fn new(headings: &[&str], words: usize, lines: impl Iterator<Item = Vec<String>>) -> Self {
-        let headings = headings.iter().map(|heading| (*heading).to_owned()).collect();
-        Self { lines: std::iter::once(headings).chain(lines).collect(), words }
+        let headings: Vec<_> = headings.iter().map(|heading| (*heading).to_owned()).collect();
+        let lines: Vec<_> = lines.collect();
+        let is_known: Vec<_> = (0..headings.len()).map(|at| lines.iter().any(|line| line[at] != UNKNOWN)).collect();
+        let known = |line: Vec<String>| line.into_iter().zip(&is_known).filter_map(|(text, is)| is.then_some(text));
+        Self { lines: iter::once(headings).chain(lines).map(|line| known(line).collect()).collect(), words }
     }
 
     fn width(&self, column: usize) -> usize {
@@ -43,7 +47,7 @@ impl fmt::Display for Table {
 
 /// Three digits at least, and thousands apart. A dash for what is not known.
 pub(crate) fn number(value: Option<f64>) -> String {
-    let Some(value) = value else { return "–".to_owned() };
+    let Some(value) = value else { return UNKNOWN.to_owned() };
     let decimals = match value.abs() {
         0.0..0.1 => 3,
         0.1..10.0 => 2,
@@ -58,3 +62,5 @@ pub(crate) fn number(value: Option<f64>) -> String {
     }
     text
 }
+
+const UNKNOWN: &str = "–";

@@ -4,14 +4,14 @@ use std::sync::Arc;
 use std::thread;
 use std::time::Duration;
 
-use sqlx::{Connection, PgConnection};
+use sqlx::PgConnection;
 use tokio::sync::{Mutex, mpsc};
 use tokio::task::{JoinSet, coop};
-use tokio::time::{Instant, timeout};
-use tollgate::{BegunByHand, Limiter};
+use tokio::time::{Instant, sleep_until, timeout};
 
+use crate::beside::Beside;
 use crate::contender::{Contender, Servers, Session};
-use crate::scene::{Scene, Users, Workload};
+use crate::scene::{Scene, Users};
 use crate::support::cpu::Spent;
 use crate::support::{Fault, Latencies, median};
 
@@ -22,8 +22,10 @@ pub(crate) struct Figures {
     pub(crate) per_second: f64,
     /// Half of the calls are answered within so many microseconds,
     pub(crate) p50_us: f64,
-    /// and 99 of 100 within so many.
+    /// 99 of 100 within so many,
     pub(crate) p99_us: f64,
+    /// and 999 of 1 000 within so many. None if there were fewer calls.
+    pub(crate) p999_us: Option<f64>,
     /// Microseconds of processor time for each decision, of the server,
     pub(crate) server_us: Option<f64>,
     /// and of this process.
@@ -32,6 +34,8 @@ pub(crate) struct Figures {
     pub(crate) batch: Option<f64>,
     /// Bytes of PostgreSQL's write-ahead log for each decision.
     pub(crate) wal_bytes: f64,
+    /// Transactions per second of other work. None where there is none.
+    pub(crate) others_per_second: Option<f64>,
 }
 
 impl Figures {
@@ -43,90 +47,58 @@ impl Figures {
             per_second: of(|turn| turn.per_second),
             p50_us: of(|turn| turn.p50_us),
             p99_us: of(|turn| turn.p99_us),
+            p999_us: known(|turn| turn.p999_us),
             server_us: known(|turn| turn.server_us),
             client_us: known(|turn| turn.client_us),
             batch: known(|turn| turn.batch),
             wal_bytes: of(|turn| turn.wal_bytes),
+            others_per_second: known(|turn| turn.others_per_second),
         }
     }
 }
 
 /// Measures a contender in a scene. The connection is the bench's own: it vacuums the tables first, so that the order
-/// of turns does not matter, and reads the server's counters.
+/// of turns does not matter, and reads the server's counters. `due` says how many calls per second are due in an open
+/// load.
 pub(crate) async fn take(
     conn: &mut PgConnection,
     servers: &Servers,
     scene: Scene,
     contender: Contender,
     timed: Duration,
+    due: Option<f64>,
 ) -> Result<Figures, Fault> {
     sqlx::raw_sql("vacuum tollgate.ephemeral, tollgate.durable").execute(&mut *conn).await?;
     let session = Arc::new(contender.open(&scene, servers).await?);
-    let held = Held::begin(servers, scene, &session).await?;
+    let beside = Beside::begin(servers, scene, &session).await?;
     let before = Counters::read(conn).await?;
-    let warm_up = if scene.workload == Workload::Open { DRAIN } else { timed.min(WARM_UP) };
+    let (warm_up, timed) = if due.is_some() { (DRAIN, timed * 2) } else { (timed.min(WARM_UP), timed) };
     let from = Instant::now() + warm_up.max(contender.warm_up());
     let until = from + timed;
-    let (users, load, mut callers) = (Users::of(scene.workload), Load::begin(scene, until), JoinSet::new());
+    let (users, load, mut callers) = (Users::of(scene.workload), Load::begin(due, until), JoinSet::new());
     for seed in 0..scene.callers {
         let caller = Caller { scene, users: users.clone(), random: fastrand::Rng::with_seed(seed as u64) };
         callers.spawn(caller.call(session.clone(), load.clone(), from, until));
     }
     let everyone = async {
+        sleep_until(from).await;
+        let done = beside.done();
         let spent = contender.meter(servers).between(from, until).await?;
+        let done = done.zip(beside.done()).map(|(before, after)| f64::from(after - before));
         let mut tally = Tally::default();
         while let Some(caller) = callers.join_next().await {
             tally.add(caller??);
         }
-        Ok::<_, Fault>((tally, spent))
+        Ok::<_, Fault>((tally, spent, done))
     };
     let patience = until - Instant::now() + LAST_ANSWER;
-    let (tally, spent) = timeout(patience, everyone).await.map_err(|_| "a call was not answered")??;
-    held.end().await?;
+    let (tally, spent, done) = timeout(patience, everyone).await.map_err(|_| "a call was not answered")??;
+    beside.end().await?;
     session.close().await;
     let after = Counters::read(conn).await?;
-    Ok(tally.figures(timed, spent, after.transactions - before.transactions, after.wal_bytes - before.wal_bytes))
-}
-
-/// A transaction that holds a row, if the scene has one, and a task that asks for it in a loop.
-struct Held {
-    holder: Option<PgConnection>,
-    asking: JoinSet<Result<(), Fault>>,
-}
-
-impl Held {
-    async fn begin(servers: &Servers, scene: Scene, session: &Arc<Session>) -> Result<Self, Fault> {
-        let (mut holder, mut asking) = (None, JoinSet::new());
-        if let Some(request) = scene.held() {
-            let mut conn = PgConnection::connect(servers.postgres.url()).await?;
-            sqlx::raw_sql("begin").execute(&mut conn).await?;
-            // Holds it to the end of the transaction.
-            Limiter::new().consume(&mut BegunByHand(&mut conn), request.clone()).await?.granted()?;
-            holder = Some(conn);
-            let session = session.clone();
-            asking.spawn(async move {
-                loop {
-                    match session.ask(request.clone()).await {
-                        Ok(_) => return Err("granted what somebody holds".into()),
-                        Err(tollgate::Error::Locked { .. }) => {}
-                        Err(error) => return Err(error.into()),
-                    }
-                }
-            });
-        }
-        Ok(Self { holder, asking })
-    }
-
-    async fn end(mut self) -> Result<(), Fault> {
-        if let Some(failed) = self.asking.try_join_next() {
-            failed??;
-        }
-        self.asking.shutdown().await;
-        if let Some(holder) = self.holder {
-            holder.close().await?;
-        }
-        Ok(())
-    }
+    let (transactions, wal_bytes) = (after.transactions - before.transactions, after.wal_bytes - before.wal_bytes);
+    let others_per_second = done.map(|done| done / timed.as_secs_f64());
+    Ok(Figures { others_per_second, ..tally.figures(timed, spent, transactions, wal_bytes) })
 }
 
 /// When callers call.
@@ -134,21 +106,21 @@ impl Held {
 enum Load {
     /// Each as soon as its last call is answered, until then.
     Closed(Instant),
-    /// At these instants, whether or not those before are answered. A call waits for a caller that is free.
+    /// At these instants, which are random, whether or not those before are answered. A call waits for a caller that is
+    /// free.
     Open(Arc<Mutex<mpsc::UnboundedReceiver<Instant>>>),
 }
 
 impl Load {
-    fn begin(scene: Scene, until: Instant) -> Self {
-        if scene.workload != Workload::Open {
-            return Self::Closed(until);
-        }
+    fn begin(due: Option<f64>, until: Instant) -> Self {
+        let Some(per_second) = due else { return Self::Closed(until) };
         let (sender, receiver) = mpsc::unbounded_channel();
         // A thread mostly wakes within a tenth of a millisecond. A timer of tokio counts whole ones.
         thread::spawn(move || {
-            let mut due = Instant::now();
+            let (mut due, mut random) = (Instant::now(), fastrand::Rng::with_seed(1));
             while due < until && sender.send(due).is_ok() {
-                due += BETWEEN_ARRIVALS;
+                // A Poisson process: its pauses have an exponential distribution.
+                due += Duration::from_secs_f64(-(1.0 - random.f64()).ln() / per_second);
                 thread::sleep(due.saturating_duration_since(Instant::now()));
             }
         });
@@ -221,10 +193,12 @@ impl Tally {
             per_second: answered / timed.as_secs_f64(),
             p50_us: latencies.quantile(0.5),
             p99_us: latencies.quantile(0.99),
+            p999_us: (latencies.count() >= 1_000.0).then(|| latencies.quantile(0.999)),
             server_us: spent.map(|spent| each(spent.server)),
             client_us: spent.map(|spent| each(spent.client)),
             batch: (transactions > 0.0).then(|| decisions / transactions),
             wal_bytes: wal_bytes / decisions,
+            others_per_second: None,
         }
     }
 }
@@ -253,9 +227,6 @@ const WARM_UP: Duration = Duration::from_millis(300);
 
 /// In an open load, the calls that queued up while connections were made are answered in this time.
 const DRAIN: Duration = Duration::from_secs(1);
-
-/// In an open load, a thousand calls per second.
-const BETWEEN_ARRIVALS: Duration = Duration::from_millis(1);
 
 /// How long the last answers may take before the run fails.
 const LAST_ANSWER: Duration = Duration::from_mins(1);

@@ -4,15 +4,17 @@
 
 pub(crate) mod cpu;
 pub(crate) mod pgbench;
+pub(crate) mod wire;
 
 use std::error::Error;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use sqlx::PgPool;
-use sqlx::postgres::PgPoolOptions;
+use sqlx::postgres::{PgConnectOptions, PgPoolOptions, PgSslMode};
 use tokio::task::coop;
 use tollgate::{Gate, Limiter, Request, migrate};
+use wire::Wire;
 
 /// Why a bench stops. One wrong answer, and all figures are worthless.
 pub(crate) type Fault = Box<dyn Error + Send + Sync>;
@@ -20,7 +22,13 @@ pub(crate) type Fault = Box<dyn Error + Send + Sync>;
 /// A pool whose connections are all open. It does not test a connection before it lends it: that is a round trip which
 /// a careful service spares itself.
 pub(crate) async fn pool(url: &str, connections: u32) -> Result<PgPool, Fault> {
-    let pool = PgPoolOptions::new().max_connections(connections).test_before_acquire(false).connect(url).await?;
+    pool_to(url.parse()?, connections).await
+}
+
+/// The same to a server whose address is no URL.
+pub(crate) async fn pool_to(server: PgConnectOptions, connections: u32) -> Result<PgPool, Fault> {
+    let pool = PgPoolOptions::new().max_connections(connections).test_before_acquire(false);
+    let pool = pool.connect_with(server).await?;
     let mut open = Vec::new();
     for _ in 0..connections {
         open.push(pool.acquire().await?);
@@ -57,14 +65,29 @@ pub(crate) async fn fill_by(
     Ok(())
 }
 
+/// A server on this machine over a wire whose round trip takes so long.
+pub(crate) fn far(url: &str, round_trip: Duration) -> Result<(PgConnectOptions, Wire), Fault> {
+    let server = url.parse::<PgConnectOptions>()?.ssl_mode(PgSslMode::Disable);
+    let name = format!(".s.PGSQL.{}", server.get_port());
+    let wire = Wire::to(&server.get_socket().ok_or("the server listens on no socket")?.join(name), round_trip)?;
+    Ok((server.socket(wire.home()), wire))
+}
+
 /// Draws the request of the next call.
 pub(crate) type Draw = fn(&mut fastrand::Rng) -> Request;
+
+/// A rank from 0 on, the n-th in proportion to n^-1.1, as near as the inverse of its integral comes.
+#[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "from 0 to below the number of ranks")]
+pub(crate) fn zipf(random: &mut fastrand::Rng, ranks: u32) -> u32 {
+    let last = f64::from(ranks + 1).powf(-0.1);
+    ((1.0 - random.f64() * (1.0 - last)).powf(-10.0) as u32 - 1).min(ranks - 1)
+}
 
 /// Calls one gate after another, and returns how long the calls took that ended in the turn.
 #[expect(clippy::disallowed_methods, reason = "a benchmark measures spans on this machine's monotonic clock")]
 pub(crate) async fn call(
     gates: Arc<[Gate]>,
-    draw: Draw,
+    draw: impl Fn(&mut fastrand::Rng) -> Request,
     mut random: fastrand::Rng,
     from: Instant,
     until: Instant,
