@@ -90,6 +90,7 @@ impl Doctor<'_> {
             return Ok(());
         }
         self.look("tables", async |conn| tables::check(conn).await).await?;
+        self.look("log", async |conn| Ok(tables::log(conn).await?.into_iter().collect())).await?;
         let seen = rows::look(&mut self.conn, self.args.timeout, limits).await;
         self.findings.extend(seen.or_else(|error| unseen("rows", error))?);
         let seen = overrides::look(&mut self.conn, self.args.timeout, limits).await;

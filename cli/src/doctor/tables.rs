@@ -7,6 +7,20 @@ pub(super) async fn check(conn: &mut PgConnection) -> Result<Vec<Finding>, sqlx:
     Ok(tables.iter().flat_map(Table::findings).collect())
 }
 
+/// Whether the write-ahead log is larger than it need be.
+pub(super) async fn log(conn: &mut PgConnection) -> Result<Option<Finding>, sqlx::Error> {
+    let share = sqlx::query_scalar(include_str!("sql/log.sql")).persistent(false);
+    let share: Option<f64> = share.fetch_optional(conn).await?;
+    Ok(share.map(|share| {
+        let what = format!("about {:.0} % of the write-ahead log are whole pages", share * 100.0);
+        let meaning = "The first write to a page after each checkpoint logs all of it: the disk and the replicas do \
+                       several times the work.";
+        let remedy = "Set wal_compression = lz4 (or on), and raise checkpoint_timeout to 15min and max_wal_size until \
+                      checkpoints come by time.";
+        Finding::warning("log", what, meaning, remedy)
+    }))
+}
+
 #[derive(FromRow)]
 struct Table {
     name: String,

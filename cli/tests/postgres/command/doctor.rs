@@ -4,8 +4,10 @@ use std::process::Output;
 use std::time::Duration;
 
 use serde_json::Value;
-use tollgate::migrate::{Callers, grants};
+use sqlx::{Connection as _, PgConnection};
+use tollgate::migrate::{self, Callers, grants};
 use tollgate::{Limit, Limiter};
+use tollgate_embedded::Server;
 
 use super::failure::as_role;
 use super::limits::Scratch;
@@ -242,12 +244,41 @@ async fn dead_rows_and_costly_updates_are_found() {
         sqlx::raw_sql(statement).execute(&mut conn).await.unwrap();
     }
     // The statistics are there once the session that made them has ended.
-    sqlx::Connection::close(conn).await.unwrap();
+    conn.close().await.unwrap();
     let counted = "select n_tup_upd >= 12500 from pg_stat_user_tables where relname = 'durable'";
     soon(async { while !sqlx::query_scalar::<_, bool>(counted).fetch_one(&world.pool).await.unwrap() {} }).await;
     expect(&world, &[], "dead_rows", "warning", "tollgate.durable has 12500 dead rows to 500 live ones");
     expect(&world, &[], "hot_updates", "warning", "only 0 % of the updates of tollgate.durable");
     expect(&world, &[], "autovacuum", "warning", "autovacuum is switched off for tollgate.durable");
+}
+
+#[tokio::test]
+async fn a_log_of_whole_pages_is_found_until_they_are_compressed() {
+    // The log is the server's, so it has one of its own.
+    let builder = Server::builder().setting("full_page_writes", "on");
+    let server = tokio::task::spawn_blocking(|| builder.start()).await.unwrap().unwrap();
+    let mut conn = PgConnection::connect(server.url()).await.unwrap();
+    migrate::run(&mut conn).await.unwrap();
+    let rows = "insert into tollgate.durable
+                select 0, 'quota', n::text, 0, 0, now(), now() from generate_series(1, 20000) n";
+    sqlx::raw_sql(rows).execute(&mut conn).await.unwrap();
+    // A row of each page, again and again after a checkpoint.
+    for _ in 0..60 {
+        let some = "update tollgate.durable set value = value - 1 where key::int % 100 = 0";
+        sqlx::raw_sql("checkpoint").execute(&mut conn).await.unwrap();
+        sqlx::raw_sql(some).execute(&mut conn).await.unwrap();
+    }
+    conn.close().await.unwrap();
+    let mut conn = PgConnection::connect(server.url()).await.unwrap();
+    let counted = "select n_tup_upd >= 12000 from pg_stat_user_tables where relname = 'durable'";
+    soon(async { while !sqlx::query_scalar::<_, bool>(counted).fetch_one(&mut conn).await.unwrap() {} }).await;
+    let found = || findings(server.url(), &[]).into_iter().find(|finding| finding["check"] == "log");
+    let finding = found().expect("most of the log are pages");
+    assert_eq!(finding["severity"], "warning", "{finding}");
+    assert!(finding["remedy"].as_str().unwrap().contains("wal_compression"), "{finding}");
+    sqlx::raw_sql("alter system set wal_compression = on").execute(&mut conn).await.unwrap();
+    sqlx::raw_sql("select pg_reload_conf()").execute(&mut conn).await.unwrap();
+    soon(async { while found().is_some() {} }).await;
 }
 
 #[tokio::test]
