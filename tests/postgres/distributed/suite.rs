@@ -72,6 +72,17 @@ fn the_books_balance_in_a_storm_on_citus() {
     println!("{}", run_nested(&mut command));
 }
 
+/// Nodes die and stand still under gates that go by node, in that cluster.
+#[test]
+fn tokens_and_answers_agree_on_citus_while_nodes_die() {
+    let Some((url, _alone)) = cluster() else { return };
+    let mut command = Command::new(std::env::current_exe().unwrap());
+    command
+        .args(["storm::nodes::tokens_and_answers_agree_while_nodes_die", "--exact", "--ignored", "--nocapture"])
+        .env("DATABASE_URL", url);
+    println!("{}", run_nested(&mut command));
+}
+
 /// The cluster, for one test at a time.
 fn cluster() -> Option<(OsString, MutexGuard<'static, ()>)> {
     static ALONE: Mutex<()> = Mutex::new(());

@@ -10,6 +10,7 @@ mod books;
 mod calls;
 pub(crate) mod client;
 mod faults;
+mod nodes;
 mod place;
 mod rates;
 mod report;

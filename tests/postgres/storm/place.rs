@@ -110,7 +110,7 @@ pub(super) async fn fail_over(server: &mut Server) -> i64 {
 }
 
 /// Kills one node of the cluster by its own hand, wherever it runs, with SIGKILL; and starts it again.
-async fn crash_a_node(world: &World) {
+pub(super) async fn crash_a_node(world: &World) {
     let node = fastrand::choice(nodes().await).unwrap();
     let started = async || -> Result<String, sqlx::Error> {
         let mut conn = PgConnection::connect_with(node).await?;
