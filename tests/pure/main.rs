@@ -27,6 +27,7 @@ mod shards;
 mod shares;
 mod sliding;
 mod split;
+mod standing;
 mod story;
 mod thresholds;
 mod values;
