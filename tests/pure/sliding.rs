@@ -232,6 +232,18 @@ fn what_is_given_back_is_given_back_whole_also_where_instants_were_rounded() {
     }
 }
 
+/// An entry of nothing would keep the row for a period.
+#[test]
+fn a_grant_that_is_given_back_whole_leaves_the_list() {
+    let mut world = World::default();
+    let [first, second] = [2, 3].map(|cost| world.taken(Call::consume([SLIDING.global().cost(cost)]), sec(cost)));
+    world.settled(Call::settle(second, tokens(0)), sec(5)).unwrap();
+    assert_eq!(world.state(&SLIDING.global()).unwrap().list.to_column().unwrap()[1..], [62_000_000, 2_000_000]);
+    world.settled(Call::settle(first, tokens(0)), sec(5)).unwrap();
+    world.sweep(sec(5));
+    assert_eq!(world.state(&SLIDING.global()), None);
+}
+
 /// Its entry leaves the earlier for that; another's is not touched.
 #[test]
 fn a_charge_whose_entry_a_shorter_window_has_cut_gives_nothing_back() {
