@@ -784,6 +784,16 @@ fn a_wallet_is_credited_once_for_each_payment_and_never_cut() {
 }
 
 #[test]
+fn a_settlement_whose_debt_no_row_can_hold_changes_nothing() {
+    let limit = Limit::token_bucket("ten", 10, Limit::MAX_PERIOD);
+    let mut world = World::default();
+    let [first, _] = [0, 1].map(|now| world.taken(Call::consume([limit.global()]), sec(now)));
+    let deep = world.call(Call::settle(first, Tokens::MAX), sec(2));
+    assert!(matches!(deep, Err(Error::DoesNotFit { source: FitError::DebtTooDeep, .. })), "{deep:?}");
+    assert_eq!(world.look(limit.global(), sec(2)).remaining, tokens(8));
+}
+
+#[test]
 fn what_is_cancelled_comes_back_to_a_wallet_that_was_swept() {
     let user = USER.spec().with(|spec| spec.max_reserved = tokens(10));
     let user = Limit::try_from(user).unwrap();
