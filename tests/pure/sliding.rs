@@ -242,6 +242,11 @@ fn a_grant_that_is_given_back_whole_leaves_the_list() {
     world.settled(Call::settle(first, tokens(0)), sec(5)).unwrap();
     world.sweep(sec(5));
     assert_eq!(world.state(&SLIDING.global()), None);
+    // By a credit, too.
+    world.granted(SLIDING.global().cost(2), sec(6));
+    world.granted(SLIDING.global().cost(3), sec(7));
+    world.balance(Call::credit(SLIDING.global().cost(2)), sec(8));
+    assert_eq!(world.state(&SLIDING.global()).unwrap().list.to_column().unwrap()[1..], [67_000_000, 3_000_000]);
 }
 
 /// Its entry leaves the earlier for that; another's is not touched.
