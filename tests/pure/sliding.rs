@@ -4,8 +4,9 @@ use std::time::Duration;
 
 use proptest::collection::vec;
 use proptest::prelude::*;
+use tollgate::algebra::{Pool, State, Terms};
 use tollgate::plan::{Answer, Call};
-use tollgate::{DAY, HOUR, Limit, LimitFault, LimitKind, LimitSpec, MINUTE, Receipt, SECOND};
+use tollgate::{DAY, HOUR, Key, Limit, LimitFault, LimitKind, LimitSpec, MINUTE, Receipt, SECOND};
 
 use crate::story::config;
 use crate::world::{World, at, due, micros, ms, sec, tokens};
@@ -324,6 +325,19 @@ fn a_row_that_another_kind_of_limit_wrote_counts_until_it_is_full() {
     world.granted(bucket.global().cost(9), sec(0));
     assert_eq!(world.look(SLIDING.global(), at(9 * 3_600_000_000 - 1)).remaining, tokens(1));
     assert_eq!(world.look(SLIDING.global(), sec(9 * 3_600)).remaining, tokens(10));
+}
+
+/// No list says when that use ends. A debit lasts a period, as a grant does.
+#[test]
+fn a_debit_and_a_credit_leave_the_use_of_another_kind_in_the_row() {
+    let (terms, rows) = (Terms::of(&SLIDING, &Key::GLOBAL), [Some(State::new(tokens(-4), sec(0)).full_at(sec(40)))]);
+    let pool = Pool::new(&terms, &rows, sec(10));
+    let debited = pool.debit(tokens(3)).unwrap().remove(0);
+    assert_eq!(debited.next, State::new(tokens(-7), sec(0)).full_at(sec(70)));
+    assert_eq!(debited.taken, tokens(3));
+    let credited = pool.credit(tokens(1)).remove(0);
+    assert_eq!(credited.next, State::new(tokens(-3), sec(0)).full_at(sec(40)));
+    assert_eq!(credited.taken, tokens(-1));
 }
 
 #[test]
