@@ -7,7 +7,7 @@ use proptest::prelude::*;
 use tollgate::algebra::Timestamp;
 use tollgate::plan::{Answer, Call};
 use tollgate::{
-    CallError, DAY, Error, Limit, LimitKind, MINUTE, Receipt, Request, SECOND, Source, Tokens, first_of, split,
+    CallError, DAY, Error, Limit, LimitKind, MINUTE, Reason, Receipt, Request, SECOND, Source, Tokens, first_of, split,
 };
 
 use crate::model::Model;
@@ -224,6 +224,18 @@ fn a_split_stands_beside_other_requests_and_is_settled_as_one() {
     assert_eq!(receipt.charges.len(), 2, "a cost of nothing is charged to the first");
     let Answer::Denied(denied) = world.call(call(1), sec(0)).unwrap() else { panic!("granted") };
     assert_eq!((denied.limit.as_ref(), due(denied.retry_at)), ("plan", sec(86_400)));
+}
+
+/// Ten of the plan and two of the wallet are there, and four of them must stay.
+#[test]
+fn a_split_is_held_back_if_its_limits_have_the_cost_together() {
+    let mut world = World::default();
+    world.balance(Call::credit(CREDITS.key(1).cost(2)), sec(0));
+    for (cost, reason) in [(9, Reason::HeldBack), (12, Reason::HeldBack), (13, Reason::Short)] {
+        let leaving = split(cost, [PLAN.key(1).leaving(4), CREDITS.key(1)]);
+        let Answer::Denied(denied) = world.call(Call::consume(leaving), sec(0)).unwrap() else { panic!("granted") };
+        assert_eq!((denied.reason, denied.remaining), (reason, tokens(8)), "{cost}");
+    }
 }
 
 #[test]
