@@ -82,3 +82,21 @@ pub(super) fn cut(micros: i128) -> Tokens {
     let cut = micros.clamp(i128::from(i64::MIN), i128::from(i64::MAX));
     Tokens::from_micros(i64::try_from(cut).expect("the line above cuts it to the range of i64"))
 }
+
+#[cfg(test)]
+mod tests {
+    use super::{Drawn, List, State, Timestamp};
+    use crate::algebra::Entry;
+    use crate::tokens::Tokens;
+
+    #[test]
+    fn a_lease_that_begins_later_lies_behind_those_that_end_before_it() {
+        let second = |n: i64| Timestamp::from_micros(n * 1_000_000);
+        let entry = |ends_at, lease| Entry { ends_at: second(ends_at), amount: Tokens::ONE, lease: Some(Drawn(lease)) };
+        let leases = |entries: [Entry; 2]| List::Leases(entries.into());
+        let state = |list| State { list, ..State::new(Tokens::from_micros(-2_000_000), second(0)) };
+        let mut row = state(leases([entry(10, 1), entry(20, 2)]));
+        row.lease_until(Some(Drawn(1)), second(30));
+        assert_eq!(row, state(leases([entry(20, 2), entry(30, 1)])).full_at(second(30)));
+    }
+}

@@ -332,3 +332,23 @@ fn in_micros(span: Duration) -> i64 {
 pub(super) fn div_ceil(amount: i128, by: i128) -> i128 {
     (amount + by - 1) / by
 }
+
+#[cfg(test)]
+mod tests {
+    use super::Terms;
+    use crate::SECOND;
+    use crate::key::Key;
+    use crate::limit::Limit;
+
+    #[test]
+    fn a_fraction_of_rate_and_capacity_is_rounded_down() {
+        let terms = Terms::of(&Limit::token_bucket("ten", 10, SECOND).capacity(25), &Key::GLOBAL);
+        for (millionths, rate, capacity) in
+            [(0, 1, 0), (1, 10, 25), (333_333, 3_333_330, 8_333_325), (1_000_000, 10_000_000, 25_000_000)]
+        {
+            let fraction = terms.fraction(millionths);
+            assert_eq!((fraction.rate, fraction.capacity), (rate, capacity), "{millionths}");
+            assert_eq!(fraction.period, terms.period);
+        }
+    }
+}
