@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use proptest::collection::vec;
 use proptest::prelude::*;
-use tollgate::algebra::{Pool, State, Terms};
+use tollgate::algebra::{List, Pool, State, Terms};
 use tollgate::plan::{Answer, Call};
 use tollgate::{DAY, HOUR, Key, Limit, LimitFault, LimitKind, LimitSpec, MINUTE, Receipt, SECOND};
 
@@ -338,6 +338,14 @@ fn a_debit_and_a_credit_leave_the_use_of_another_kind_in_the_row() {
     let credited = pool.credit(tokens(1)).remove(0);
     assert_eq!(credited.next, State::new(tokens(-3), sec(0)).full_at(sec(40)));
     assert_eq!(credited.taken, tokens(-1));
+}
+
+/// A credit gave back what another kind had used.
+#[test]
+fn a_row_of_another_kind_of_which_nothing_is_used_lists_nothing() {
+    let row = State::new(tokens(0), sec(0)).full_at(sec(40));
+    let read = Terms::of(&SLIDING, &Key::GLOBAL).refill(&row, sec(10));
+    assert_eq!((read.list, read.full_at), (List::Grants(Vec::new()), sec(10)));
 }
 
 #[test]

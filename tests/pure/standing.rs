@@ -1,9 +1,9 @@
-//! Where a row stands: when its next whole token is there.
+//! Where a row stands: when its next whole token is there, and how many more it can hold.
 
-use tollgate::algebra::{Pool, State, Terms};
-use tollgate::{Key, Limit, SECOND};
+use tollgate::algebra::{List, Pool, State, Terms};
+use tollgate::{Key, Limit, SECOND, Tokens};
 
-use crate::world::{micros, sec};
+use crate::world::{micros, sec, tokens};
 
 /// A token a second, ten at most.
 const LIMIT: Limit = Limit::token_bucket("ten", 1, SECOND).capacity(10);
@@ -28,4 +28,12 @@ fn the_next_whole_token_comes_when_the_fraction_is_full() {
         let more_at = Pool::new(&terms, &[Some(row)], sec(100)).more_at();
         assert_eq!(more_at.map(|at| at.micros() - sec(100).micros()), more_in, "{used} used");
     }
+}
+
+#[test]
+fn a_wallet_in_debt_can_be_given_the_largest_amount() {
+    let terms = Terms::of(&Limit::wallet("wallet"), &Key::GLOBAL);
+    let row = State { list: List::Wallet, ..State::new(tokens(-5), sec(0)) };
+    let given = Pool::new(&terms, &[Some(row)], sec(1)).credit(Tokens::MAX).remove(0);
+    assert_eq!(given.next.value.micros(), Tokens::MAX.micros() - 5_000_000);
 }
