@@ -335,10 +335,13 @@ pub(super) fn div_ceil(amount: i128, by: i128) -> i128 {
 
 #[cfg(test)]
 mod tests {
-    use super::Terms;
-    use crate::SECOND;
+    use std::time::Duration;
+
+    use super::{State, Terms, Timestamp};
     use crate::key::Key;
     use crate::limit::Limit;
+    use crate::tokens::Tokens;
+    use crate::{MINUTE, SECOND};
 
     #[test]
     fn a_fraction_of_rate_and_capacity_is_rounded_down() {
@@ -349,6 +352,16 @@ mod tests {
             let fraction = terms.fraction(millionths);
             assert_eq!((fraction.rate, fraction.capacity), (rate, capacity), "{millionths}");
             assert_eq!(fraction.period, terms.period);
+        }
+    }
+
+    #[test]
+    fn within_a_step_a_row_keeps_its_instant() {
+        let second = |n: i64| Timestamp::from_micros(n * 1_000_000);
+        let grid = Terms::of(&Limit::fixed_window("ten", 10, MINUTE).start(Duration::ZERO), &Key::GLOBAL);
+        for terms in [grid, grid.named(second(0), second(60))] {
+            let row = State::new(Tokens::from_micros(-1_000_000), second(70)).full_at(second(180));
+            assert_eq!(terms.refill(&row, second(80)).ts, second(70));
         }
     }
 }

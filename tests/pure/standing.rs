@@ -1,4 +1,4 @@
-//! Where a row stands: when its next whole token is there, and how many more it can hold.
+//! Where a row stands: when its next whole token is there, and what it can hold.
 
 use tollgate::algebra::{List, Pool, State, Terms};
 use tollgate::{Key, Limit, SECOND, Tokens};
