@@ -22,7 +22,7 @@ use tokio::time::{MissedTickBehavior, interval};
 use tollgate::{Gate, Limit, SECOND};
 use tollgate_embedded::Server;
 
-use support::{Draw, Fault, Latencies, call, far, fill, migrated, pool, pool_to, zipf};
+use support::{Draw, Fault, call, far, fill, gather, migrated, pool, pool_to, zipf};
 
 /// Never exhausted.
 const PLENTY: Limit = Limit::token_bucket("plenty", 1_000_000_000, SECOND).ephemeral();
@@ -88,14 +88,10 @@ async fn compare(
         for seed in 0..CALLERS as u64 {
             callers.spawn(call(all.clone(), draw, fastrand::Rng::with_seed(seed), from, from + turn));
         }
-        let mut latencies = Latencies::default();
-        while let Some(caller) = callers.join_next().await {
-            latencies.append(caller??);
-        }
+        let latencies = gather(callers).await?;
         for gate in &*all {
             gate.close().await;
         }
-        let latencies = latencies.sorted();
         let per_second = latencies.count() / turn.as_secs_f64();
         let times = per_second / *without.get_or_insert(per_second);
         let [p50, p99] = [0.5, 0.99].map(|share| latencies.quantile(share));

@@ -2,15 +2,19 @@
 //!
 //! `cargo bench -p tollgate-benches --bench keys [-- --minutes N] [--keys N,N…] [--setting NAME=VALUE]…`
 //!
-//! 256 callers ask one gate, first over 10 000 keys for a minute, which is the baseline, and then over each number of
-//! keys: each as often as any other, and the n-th in proportion to n^-1.1. These turns share the minutes, which are 30
-//! unless given. All rows exist. The private server has its default settings but for those that are given, and for
-//! `shared_buffers`, which is 4 GB.
+//! 256 callers ask one gate: first over 10 000 keys for a minute, which is the baseline, and then over each number of
+//! keys. They ask each key as often as any other, and in another turn the n-th in proportion to n^-1.1. These turns
+//! share the minutes, which are 30 unless given. All rows exist. The private server has its default settings but for
+//! those that are given, and for `shared_buffers`, which is 4 GB.
 //!
-//! Each line says how long the decisions took; how many bytes of write-ahead log each wrote, and how many whole pages
-//! were in them; the size of the table and of its index; how many checkpoints and autovacuums ended; the highest number
-//! of dead rows that the server counted; how long the longest pass took of a sweeper that begins one every ten seconds;
-//! and how many decisions a second there were, also beside the baseline.
+//! A line has the figures of a turn:
+//!
+//! - the latency of the calls
+//! - for each decision, the bytes of write-ahead log, and the number of whole pages in them
+//! - the size of the table and of its index
+//! - how many checkpoints and autovacuums ended, and the highest number of dead rows that the server counted
+//! - how long the longest pass took of a sweeper that begins one every ten seconds
+//! - decisions per second, also beside the baseline
 
 #![expect(clippy::disallowed_methods, reason = "a benchmark measures spans on this machine's monotonic clock")]
 
@@ -26,9 +30,9 @@ use tokio::time::{interval, sleep_until, timeout_at};
 use tollgate::{Gate, HOUR, Limit, MINUTE, Request, SECOND, Sweeper};
 use tollgate_embedded::Server;
 
-use support::{Fault, Latencies, call, migrated, pool, zipf};
+use support::{Fault, call, gather, migrated, pool, zipf};
 
-/// Never exhausted, and never full while it is asked.
+/// It has more tokens than the callers can take, and no key is ever full.
 const BUSY: Limit = Limit::token_bucket("busy", 1_000_000_000, HOUR);
 const BASELINE: u32 = 10_000;
 
@@ -77,7 +81,7 @@ async fn main() -> Result<(), Fault> {
     Ok(())
 }
 
-/// Which keys are asked.
+/// How the callers choose a key.
 #[derive(Clone, Copy, Debug)]
 enum Asked {
     Alike,
@@ -100,7 +104,7 @@ impl Asked {
     }
 }
 
-/// Another place for each rank, so that those that are asked most do not lie together in the table.
+/// The key of a rank: so the busiest keys do not lie together in the table.
 fn scattered(rank: u32, keys: u32) -> u32 {
     // It has no factor in common with a power of ten.
     let place = u64::from(rank) * 7_654_321 % u64::from(keys);
@@ -111,7 +115,8 @@ fn scattered(rank: u32, keys: u32) -> u32 {
 async fn fill(own: &PgPool, keys: u32) -> Result<(), Fault> {
     sqlx::raw_sql("truncate tollgate.durable").execute(own).await?;
     let rows = "insert into tollgate.durable (part, name, key, shard, value, ts, full_at)
-                select 0, 'busy', n::text, 0, -1000000, now(), now() + interval '1 hour' from generate_series(0, $1 - 1) n";
+                select 0, 'busy', n::text, 0, -1000000, now(), now() + interval '1 hour'
+                  from generate_series(0, $1 - 1) n";
     sqlx::query(rows).bind(i64::from(keys)).execute(own).await?;
     sqlx::raw_sql("vacuum (freeze, analyze) tollgate.durable").execute(own).await?;
     Ok(())
@@ -132,13 +137,9 @@ async fn measure(server: &Server, own: &PgPool, asked: Asked, keys: u32, turn: D
     let before = Counters::read(own).await?;
     let seen = watch(own, until).await?;
     let after = Counters::read(own).await?;
-    let mut latencies = Latencies::default();
-    while let Some(caller) = callers.join_next().await {
-        latencies.append(caller??);
-    }
+    let latencies = gather(callers).await?;
     gate.close().await;
     let sweep = sweeping.await??;
-    let latencies = latencies.sorted();
     let [p50_ms, p99_ms] = [0.5, 0.99].map(|share| latencies.quantile(share) / 1e3);
     Ok(Figures {
         keys,
@@ -171,7 +172,7 @@ async fn sweep(pool: PgPool, until: Instant) -> Result<Duration, Fault> {
     }
 }
 
-/// What shows only on the way.
+/// The counts that only a look on the way can get.
 #[derive(Debug, Default)]
 struct Seen {
     checkpoints: u32,

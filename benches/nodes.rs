@@ -6,8 +6,8 @@
 //! on this machine, under Linux, because their processor time is read. The bench makes a database of its own on each
 //! node, distributes the tables over 8 and then over 64 parts, and asks an ephemeral limit for 10 000 keys. A gate that
 //! sends all calls to the coordinator and one that goes by node take turns. Over 8 parts transactions with a call each
-//! enter by the coordinator, by any worker, and by the worker on which the row of the call lies. At the end the same is
-//! asked of a private plain server, which is the baseline. `--quick`: shorter turns.
+//! enter by the coordinator, by any worker, and by the worker on which the row of the call lies. At the end callers
+//! ask a private plain server, which is the baseline. `--quick`: shorter turns.
 
 #![expect(clippy::disallowed_methods, reason = "a benchmark measures spans on this machine's monotonic clock")]
 
@@ -26,7 +26,7 @@ use tollgate::migrate::{self, Buckets};
 use tollgate::{Gate, Limit, Limiter, SECOND};
 use tollgate_embedded::Server;
 
-use support::{Fault, Latencies, call, cpu, fill, fill_by, migrated};
+use support::{Fault, Latencies, call, cpu, fill, fill_by, gather, migrated};
 
 /// Never exhausted.
 const PLENTY: Limit = Limit::token_bucket("plenty", 1_000_000_000, SECOND).ephemeral();
@@ -225,17 +225,13 @@ async fn measure<A: Future<Output = Result<Latencies, Fault>> + Send + 'static>(
 ) -> Result<(), Fault> {
     // Lanes open, and connections are made.
     let from = Instant::now() + turn.max(2 * SECOND);
-    let mut asking: JoinSet<_> = (0..callers as u64).map(|seed| ask(seed, from)).collect();
+    let asking: JoinSet<_> = (0..callers as u64).map(|seed| ask(seed, from)).collect();
     sleep_until(from.into()).await;
     let spent = || servers.iter().map(|server| Ok(cpu::read(*server)?.server)).collect::<Result<Vec<_>, Fault>>();
     let before = spent()?;
     sleep_until((from + turn).into()).await;
     let spent: Vec<_> = spent()?.iter().zip(before).map(|(after, before)| after - before).collect();
-    let mut latencies = Latencies::default();
-    while let Some(caller) = asking.join_next().await {
-        latencies.append(caller??);
-    }
-    let latencies = latencies.sorted();
+    let latencies = gather(asking).await?;
     let [p50, p99] = [0.5, 0.99].map(|share| latencies.quantile(share) / 1e3);
     let per_second = latencies.count() / turn.as_secs_f64();
     let micros = |seconds: f64| seconds * 1e6 / latencies.count();

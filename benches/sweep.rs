@@ -20,7 +20,7 @@ use tokio::time::Instant;
 use tollgate::{Gate, HOUR, Limit, Sweeper};
 use tollgate_embedded::Server;
 
-use support::{Fault, Latencies, SortedLatencies, fill, migrated, pool};
+use support::{Fault, Latencies, SortedLatencies, fill, gather, migrated, pool};
 
 /// The limit of the callers; never exhausted.
 const BUSY: Limit = Limit::token_bucket("busy", 1_000_000_000, HOUR);
@@ -102,11 +102,7 @@ async fn call(gate: Gate, stop: Arc<AtomicBool>) -> Result<Calls, Fault> {
             Ok::<_, Fault>(latencies)
         });
     }
-    let mut latencies = Latencies::default();
-    while let Some(caller) = callers.join_next().await {
-        latencies.append(caller??);
-    }
-    Ok(Calls { latencies: latencies.sorted(), seconds: began.elapsed().as_secs_f64() })
+    Ok(Calls { latencies: gather(callers).await?, seconds: began.elapsed().as_secs_f64() })
 }
 
 /// The calls that the callers made.

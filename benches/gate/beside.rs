@@ -1,4 +1,4 @@
-//! What goes on beside the calls of a scene.
+//! Tasks that run beside the calls of a scene.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -62,9 +62,9 @@ impl Beside {
         }
     }
 
-    /// How often the other work was done until now. `None` where there is none.
-    pub(crate) fn done(&self) -> Option<u32> {
-        Some(self.done.load(Ordering::Relaxed)).filter(|done| *done > 0)
+    /// How often the tasks have done their work until now.
+    pub(crate) fn done(&self) -> u32 {
+        self.done.load(Ordering::Relaxed)
     }
 
     pub(crate) async fn end(mut self) -> Result<(), Fault> {

@@ -87,7 +87,7 @@ impl Contender {
         runs && match scene.workload {
             // Nobody else lets callers of other rows wait.
             Workload::Held => self == Self::Gate,
-            // What decides nothing has no latency to compare.
+            // A contender that decides nothing has no latency to compare.
             Workload::Open => self.is_redis() || matches!(self, Self::Gate | Self::Transaction),
             // From memory more calls are answered than can be made due.
             Workload::Quarter | Workload::Half | Workload::ThreeQuarters => {

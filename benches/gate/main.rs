@@ -142,8 +142,8 @@ async fn measure(args: &Args, servers: &Servers, conn: &mut PgConnection) -> Res
     Ok(turns.into_iter().map(row).collect())
 }
 
-/// How many calls per second are due in an open load: a thousand, or a share of those that the contender answered at
-/// most in the turns until now, while its callers waited for their answers.
+/// How many calls per second are due in an open load: a thousand, or a share of the contender's best. Its best is of
+/// the turns until now, while its callers waited for their answers.
 fn due(scene: Scene, contender: Contender, turns: &[(Scene, Contender, Vec<Figures>)]) -> Result<Option<f64>, Fault> {
     let Some(share) = scene.workload.share() else {
         return Ok((scene.workload == Workload::Open).then_some(1_000.0));

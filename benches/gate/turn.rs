@@ -11,7 +11,7 @@ use tokio::time::{Instant, sleep_until, timeout};
 
 use crate::beside::Beside;
 use crate::contender::{Contender, Servers, Session};
-use crate::scene::{Scene, Users};
+use crate::scene::{Scene, Users, Workload};
 use crate::support::cpu::Spent;
 use crate::support::{Fault, Latencies, median};
 
@@ -84,7 +84,7 @@ pub(crate) async fn take(
         sleep_until(from).await;
         let done = beside.done();
         let spent = contender.meter(servers).between(from, until).await?;
-        let done = done.zip(beside.done()).map(|(before, after)| f64::from(after - before));
+        let done = f64::from(beside.done() - done);
         let mut tally = Tally::default();
         while let Some(caller) = callers.join_next().await {
             tally.add(caller??);
@@ -97,7 +97,7 @@ pub(crate) async fn take(
     session.close().await;
     let after = Counters::read(conn).await?;
     let (transactions, wal_bytes) = (after.transactions - before.transactions, after.wal_bytes - before.wal_bytes);
-    let others_per_second = done.map(|done| done / timed.as_secs_f64());
+    let others_per_second = (scene.workload == Workload::Shared).then(|| done / timed.as_secs_f64());
     Ok(Figures { others_per_second, ..tally.figures(timed, spent, transactions, wal_bytes) })
 }
 

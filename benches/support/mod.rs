@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 
 use sqlx::PgPool;
 use sqlx::postgres::{PgConnectOptions, PgPoolOptions, PgSslMode};
-use tokio::task::coop;
+use tokio::task::{JoinSet, coop};
 use tollgate::{Gate, Limiter, Request, migrate};
 use wire::Wire;
 
@@ -83,7 +83,7 @@ pub(crate) fn zipf(random: &mut fastrand::Rng, ranks: u32) -> u32 {
     ((1.0 - random.f64() * (1.0 - last)).powf(-10.0) as u32 - 1).min(ranks - 1)
 }
 
-/// Calls one gate after another, and returns how long the calls took that ended in the turn.
+/// Calls one gate after another, and returns how long the calls took that began in the turn.
 #[expect(clippy::disallowed_methods, reason = "a benchmark measures spans on this machine's monotonic clock")]
 pub(crate) async fn call(
     gates: Arc<[Gate]>,
@@ -106,6 +106,15 @@ pub(crate) async fn call(
         // A call that is answered from memory gives the others their turn, too.
         coop::consume_budget().await;
     }
+}
+
+/// How long all calls of some callers took.
+pub(crate) async fn gather(mut callers: JoinSet<Result<Latencies, Fault>>) -> Result<SortedLatencies, Fault> {
+    let mut latencies = Latencies::default();
+    while let Some(caller) = callers.join_next().await {
+        latencies.append(caller??);
+    }
+    Ok(latencies.sorted())
 }
 
 /// The middle one of some values; of an even number the higher of the middle two.

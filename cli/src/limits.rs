@@ -14,13 +14,13 @@ use crate::push::{self, PushArgs};
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum LimitsCommand {
-    /// Report every fault of a limits file: its line, its column, and often what was meant. Needs no database.
+    /// Report every fault of a limits file: its line, its column, and often a correction. Needs no database.
     ///
     /// A hint names a definition that is valid but seldom meant, such as a capacity that takes years to fill.
     ///
     /// Exit status: 0 no faults, even if there are hints; 1 faults, or a file that cannot be read.
     Check {
-        /// The limits file: JSON if its name ends in `.json`, and TOML otherwise.
+        /// The limits file: JSON if its name ends in `.json`, else TOML. The command refuses YAML.
         #[arg(value_name = "FILE")]
         file: PathBuf,
 

@@ -14,7 +14,7 @@ use crate::storage;
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct PushArgs {
-    /// The limits file: JSON if its name ends in `.json`, and TOML otherwise.
+    /// The limits file: JSON if its name ends in `.json`, else TOML. The command refuses YAML.
     #[arg(value_name = "FILE")]
     file: PathBuf,
 

@@ -75,7 +75,7 @@ pub struct Limits {
 }
 
 impl Limits {
-    /// Reads a file: JSON if its name ends in `.json`, else TOML.
+    /// Reads a file: JSON if its name ends in `.json`, else TOML. YAML is an error.
     ///
     /// # Errors
     ///

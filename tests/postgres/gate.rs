@@ -4,7 +4,7 @@
 mod clock;
 mod connection;
 pub(crate) mod kind;
-mod nodes;
+pub(crate) mod nodes;
 pub(crate) mod observed;
 mod pooler;
 mod promise;

@@ -1,23 +1,18 @@
 //! The batches of a gate: those of one part do not wait for those of another.
 
-use sqlx::Connection;
-use tollgate::{Limit, SECOND};
+use sqlx::{Connection, PgPool};
+use tollgate::{Gate, Limit, SECOND};
 
 use super::{apart, fill};
 use crate::gate::stage::{EVER, patient, pool, soon};
 use crate::world::{PARTS, World, part_of};
 
+const LIMIT: Limit = Limit::token_bucket("ten", 10, EVER);
+
 /// A batch takes two statements for the calls of one part, however many parts others ask.
 #[tokio::test]
 async fn a_batch_of_a_gate_is_about_one_part() {
-    let world = World::of_parts(PARTS).await;
-    let pool = pool(&world.url(), 1).await;
-    let gate = patient(&pool).parts(PARTS).lanes(1).statement_timeout(10 * SECOND).build();
-    let (limit, keys) = (Limit::token_bucket("ten", 10, EVER), apart());
-    for key in &keys[..2] {
-        fill(&world, &limit, key).await;
-    }
-    stall_part_of(&world, &keys[1]).await;
+    let (world, pool, gate, keys) = stalled(1).await;
     let mut admin = world.admin().await;
     let mut blocker = admin.begin().await.unwrap();
     sqlx::raw_sql("lock table public.stall").execute(&mut *blocker).await.unwrap();
@@ -25,7 +20,7 @@ async fn a_batch_of_a_gate_is_about_one_part() {
     // All are queued before the lane gets its connection.
     let connection = pool.acquire().await.unwrap();
     let [first, stalled, short, last] = [(0, 1), (1, 6), (1, 5), (0, 1)].map(|(key, cost)| {
-        let (gate, ask) = (gate.clone(), limit.key(&keys[key]).cost(cost));
+        let (gate, ask) = (gate.clone(), LIMIT.key(&keys[key]).cost(cost));
         tokio::spawn(async move { gate.consume(ask).await })
     });
     tokio::task::yield_now().await;
@@ -42,24 +37,30 @@ async fn a_batch_of_a_gate_is_about_one_part() {
 /// Each of their batches is a transaction of several nodes.
 #[tokio::test]
 async fn nobody_waits_for_calls_over_several_parts() {
-    let world = World::of_parts(PARTS).await;
-    let pool = pool(&world.url(), 2).await;
-    let gate = patient(&pool).parts(PARTS).lanes(1).statement_timeout(10 * SECOND).build();
-    let (limit, keys) = (Limit::token_bucket("ten", 10, EVER), apart());
-    for key in &keys[..2] {
-        fill(&world, &limit, key).await;
-    }
-    stall_part_of(&world, &keys[1]).await;
+    let (world, _pool, gate, keys) = stalled(2).await;
     let mut admin = world.admin().await;
     let mut blocker = admin.begin().await.unwrap();
     sqlx::raw_sql("lock table public.stall").execute(&mut *blocker).await.unwrap();
 
-    let (crossing, asks) = (gate.clone(), [limit.key(&keys[0]), limit.key(&keys[1])]);
+    let (crossing, asks) = (gate.clone(), [LIMIT.key(&keys[0]), LIMIT.key(&keys[1])]);
     let stalled = tokio::spawn(async move { crossing.consume(asks).await });
     world.until_anyone_is_blocked().await;
-    soon(gate.consume(limit.key(&keys[2]))).await.unwrap().granted().unwrap();
+    soon(gate.consume(LIMIT.key(&keys[2]))).await.unwrap().granted().unwrap();
     blocker.commit().await.unwrap();
     soon(stalled).await.unwrap().unwrap().granted().unwrap();
+}
+
+/// A gate over so many connections, and keys in parts of their own. The second one's part is stalled.
+async fn stalled(connections: u32) -> (World, PgPool, Gate, Vec<String>) {
+    let world = World::of_parts(PARTS).await;
+    let pool = pool(&world.url(), connections).await;
+    let gate = patient(&pool).parts(PARTS).lanes(1).statement_timeout(10 * SECOND).build();
+    let keys = apart();
+    for key in &keys[..2] {
+        fill(&world, &LIMIT, key).await;
+    }
+    stall_part_of(&world, &keys[1]).await;
+    (world, pool, gate, keys)
 }
 
 /// Stops every update of a row in the part of a key until nobody locks the table `stall`, under any lock timeout.

@@ -141,15 +141,11 @@ async fn move_a_part(admin: &mut PgConnection) {
 
 /// Asks until the gate has connections of its own to each node that has parts.
 async fn knows_the_nodes(gate: &Gate, world: &World) {
-    let sql = "select exists (select from pg_stat_activity where datname = current_database() and usename = $1
-                                 and application_name not like 'citus%')";
-    for node in &nodes().await[1..] {
-        let node = node.clone().database(world.name());
-        let mut node = PgConnection::connect_with(&node).await.unwrap();
+    for mut worker in workers(world).await {
         soon(async {
             loop {
                 gate.check(LIMIT.key("k")).await.unwrap().granted().unwrap();
-                if sqlx::query_scalar(sql).bind(SERVICE).fetch_one(&mut node).await.unwrap() {
+                if is_reached(&mut worker).await {
                     return;
                 }
             }
@@ -160,6 +156,22 @@ async fn knows_the_nodes(gate: &Gate, world: &World) {
     for key in 0..40 {
         gate.check(LIMIT.key(key)).await.unwrap().granted().unwrap();
     }
+}
+
+/// A connection of the test's own to each node that has parts.
+pub(crate) async fn workers(world: &World) -> Vec<PgConnection> {
+    let mut workers = Vec::new();
+    for node in &nodes().await[1..] {
+        workers.push(PgConnection::connect_with(&node.clone().database(world.name())).await.unwrap());
+    }
+    workers
+}
+
+/// Whether a gate has a connection to that node.
+pub(crate) async fn is_reached(worker: &mut PgConnection) -> bool {
+    let sql = "select exists (select from pg_stat_activity where datname = current_database() and usename = $1
+                                 and application_name not like 'citus%')";
+    sqlx::query_scalar(sql).bind(SERVICE).fetch_one(worker).await.unwrap()
 }
 
 const PORT: &str = "select inet_server_port()";
