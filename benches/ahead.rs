@@ -5,9 +5,12 @@
 //! Gates without slices, and with slices of 100 ms, a second and three seconds, take turns on one private server. The
 //! 64 callers first ask 100 000 keys, the n-th in proportion to n^-1.1. Then they ask 10 000 keys through two and
 //! through four gates, each with connections of its own, as processes have. Then they ask one key over a wire that
-//! takes 150 ms there and back. At the end two gates ask one limit that is short, one of them a hundred times as often.
-//! The bench prints the share of its calls that is granted to each. Everything runs in one process, which shares its
-//! processors with the server: the ratios count. `--quick`: shorter turns.
+//! takes 150 ms there and back.
+//!
+//! Then calls arrive by themselves, so many a second for each key, and the bench prints the share that a gate with
+//! slices of a second grants from memory. At the end two gates ask one limit that is short, one of them a hundred times
+//! as often, and the bench prints the share of its calls that is granted to each. Everything runs in one process, which
+//! shares its processors with the server: the ratios count. `--quick`: shorter turns.
 
 #![expect(clippy::disallowed_methods, reason = "a benchmark measures spans on this machine's monotonic clock")]
 
@@ -18,8 +21,8 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use tokio::task::JoinSet;
-use tokio::time::{MissedTickBehavior, interval};
-use tollgate::{Gate, Limit, SECOND};
+use tokio::time::{MissedTickBehavior, interval, sleep_until};
+use tollgate::{Gate, Limit, SECOND, Source};
 use tollgate_embedded::Server;
 
 use support::{Draw, Fault, call, far, fill, gather, migrated, pool, pool_to, zipf};
@@ -52,6 +55,12 @@ async fn main() -> Result<(), Fault> {
     }
     let (far, _wire) = far(server.url(), ROUND_TRIP)?;
     compare("one key, 150 ms away", 1, async || pool_to(far.clone(), 16).await, hot, turn).await?;
+
+    println!("\ncalls a second for each key    granted from memory");
+    for calls in [1, 2, 3, 5, 10, 15] {
+        let gate = Gate::builder(pool(server.url(), 16).await?).prefetch(SECOND).build();
+        println!("{calls:<30} {:>19.3}", from_memory(gate, calls, turn).await?);
+    }
 
     println!("\na limit that is short          slices   granted of the busy one   of the quiet one");
     for age in AGES {
@@ -98,6 +107,30 @@ async fn compare(
         println!("{name:<30} {:<8} {per_second:>11.0} {times:>7.2} {p50:>8.2} {p99:>9.1}", told(age));
     }
     Ok(())
+}
+
+/// The share that a gate grants from memory of calls that arrive at random, so many a second for each of 300 keys.
+async fn from_memory(gate: Gate, calls: u32, turn: Duration) -> Result<f64, Fault> {
+    const FEW: u32 = 300;
+    let mut random = fastrand::Rng::with_seed(u64::from(calls));
+    let (mut due, mut asking) = (Instant::now(), JoinSet::new());
+    let (from, until) = (due + 3 * SECOND, due + 3 * SECOND + turn);
+    while due < until {
+        due += SECOND.mul_f64(-(1.0 - random.f64()).ln() / f64::from(calls * FEW));
+        sleep_until(due.into()).await;
+        let (gate, request, counts) = (gate.clone(), PLENTY.key(random.u32(..FEW)), due >= from);
+        asking.spawn(async move {
+            let grant = gate.consume(request).await?.granted()?;
+            Ok::<_, Fault>((u32::from(counts), u32::from(counts && grant.source == Source::Prefetched)))
+        });
+    }
+    let (mut all, mut prefetched) = (0, 0);
+    while let Some(call) = asking.join_next().await {
+        let (counted, from_memory) = call??;
+        (all, prefetched) = (all + counted, prefetched + from_memory);
+    }
+    gate.close().await;
+    Ok(f64::from(prefetched) / f64::from(all))
 }
 
 /// The granted share of the calls of a gate whose callers each ask a hundred times a second.

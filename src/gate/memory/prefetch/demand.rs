@@ -1,5 +1,6 @@
 use std::time::{Duration, Instant};
 
+use super::slice::spent_within;
 use crate::tokens::Tokens;
 
 /// The tokens that calls ask of a key, from which the number to take ahead follows.
@@ -47,6 +48,14 @@ impl Demand {
         let one = Tokens::ONE.micros();
         let fraction = if cost.micros() % one == 0 { wanted % one } else { 0 };
         Tokens::from_micros(wanted - fraction)
+    }
+
+    /// A slice is idle after this span without a call: a quarter of `max_age`, or the time in which two calls of such a
+    /// cost are expected, if that is longer, but no longer than the slice is spent.
+    pub(super) fn quiet(&self, cost: Tokens, max_age: Duration) -> Duration {
+        let mean = u128::try_from(self.mean).unwrap_or(0).max(1);
+        let two = max_age.as_micros() * 2 * u128::try_from(cost.micros()).unwrap_or(0) / mean;
+        Duration::from_micros(u64::try_from(two).unwrap_or(u64::MAX)).clamp(max_age / 4, spent_within(max_age))
     }
 
     /// Notes the size of the slice that was charged.
@@ -98,6 +107,18 @@ mod tests {
             let spans = charges[40..].windows(2).map(|pair| pair[1].0 - pair[0].0);
             assert!(spans.sum::<Duration>() * 3 > SECOND * 19 * 2, "{per_second}: {charges:?}");
         }
+    }
+
+    #[test]
+    fn a_slice_is_idle_after_a_quarter_of_its_time_or_two_calls_that_did_not_come() {
+        let quiet = |per_second: u32, cost: u32| {
+            let mut demand = Demand::new(slices(1, SECOND, 1)[0].0);
+            demand.mean = i64::from(per_second) * 1_000_000;
+            demand.quiet(Tokens::new(cost), SECOND)
+        };
+        let millis = [(1_000, 1), (8, 1), (4, 1), (3, 1), (2, 1), (1, 1), (40, 10)];
+        let spans = millis.map(|(calls, cost)| quiet(calls, cost).as_millis());
+        assert_eq!(spans, [250, 250, 500, 666, 850, 850, 500]);
     }
 
     #[test]

@@ -22,6 +22,7 @@ use crate::limit::{Limit, Storage};
 use crate::parts::Parts;
 use crate::plan::{Answer, Call, CheckedCall};
 use crate::request::Request;
+use crate::standing::Standing;
 use crate::tokens::Tokens;
 pub(crate) use ages::Ages;
 use asked::Asked;
@@ -32,13 +33,15 @@ use slice::{Paid, Slice};
 /// Tokens taken ahead: for keys with many calls, this process's memory holds tokens that later calls will spend.
 ///
 /// A batch that asks for such a key charges a **slice** for calls to come, as one more call of the batch. While the
-/// slice lasts, calls are granted from memory. A later batch that asks for the key gives the rest back, less the tokens
-/// that time has brought back; if no such batch comes, a separate one does. A slice leaves this table before its rest
-/// is sent, so it is given back at most once. If anything goes wrong after that, the rest is forfeited, and no call is
-/// granted too much.
+/// slice lasts, calls are granted from memory. The call that spends the last of it, or is the first one after three
+/// quarters of its time, has the next slice charged, and does not wait for it. The rest is given back, less the tokens
+/// that time has brought back: with that charge, by a later batch that asks for the key, or alone if no call comes. A
+/// slice leaves this table before its rest is sent, so it is given back at most once. If anything goes wrong after
+/// that, the rest is forfeited, and no call is granted too much.
 ///
-/// A call takes a read lock of one of many shards, and swaps one number. Only batches take a write lock. A settlement
-/// by this gate leaves slices alone: the tokens that it adds are within the bound for settlements.
+/// A call takes a read lock of one of many shards, and swaps one number. Only batches, and calls that have the
+/// next slice charged, take a write lock. A settlement by this gate leaves slices alone: the tokens that it adds are
+/// within the bound for settlements.
 pub(crate) struct Prefetch {
     /// Whether it serves any limit. Else it holds nothing.
     pub(crate) is_on: bool,
@@ -74,7 +77,7 @@ impl Prefetch {
     }
 
     /// Grants a call from memory, if all its tokens are there; else it takes nothing.
-    pub(crate) fn grant(&self, requests: &[Request]) -> Option<Grant> {
+    pub(crate) fn grant(self: &Arc<Self>, requests: &[Request]) -> Option<Grant> {
         let (first, others) = requests.split_first()?;
         let mut taken = Vec::new();
         let first = self.take(first)?;
@@ -90,6 +93,7 @@ impl Prefetch {
             };
             taken.push(other);
         }
+        taken.iter().chain([&first]).filter(|paid| paid.renews).for_each(|paid| self.renew(paid));
         Some(first.grant(taken))
     }
 
@@ -109,6 +113,20 @@ impl Prefetch {
         if let Some(slice) = slice.filter(|slice| slice.id == taken.id) {
             slice.put_back(taken);
         }
+    }
+
+    /// Has the next slice of a key charged, and the rest of this one given back.
+    fn renew(self: &Arc<Self>, paid: &Paid) {
+        let Standing { limit, key, cost, .. } = &paid.standing;
+        let hash = self.keys.hash(limit, key);
+        let mut shard = self.keys.write(hash);
+        let is_spent = |known: &&mut Followed| known.slice.as_ref().is_some_and(|slice| slice.id == paid.id);
+        let Some(known) = shard.get_mut(&hash).filter(is_spent) else { return };
+        let before = self.detach(known);
+        let next = self.take_ahead(known, hash, *cost, Instant::now());
+        // A call that cannot be queued is answered at once, and its answer locks the shard.
+        drop(shard);
+        before.into_iter().chain(next).for_each(|call| self.rounds.send(call));
     }
 
     /// The tokens that lie in memory for a key.
@@ -196,7 +214,7 @@ impl Prefetch {
             return None;
         }
         let (prefetch, forfeits, breaks) = (self.clone(), known.forfeits, self.breaks.load(Ordering::Relaxed));
-        let opened = move |answer| prefetch.opened(hash, forfeits, breaks, sent, answer);
+        let opened = move |answer| prefetch.opened(hash, forfeits, breaks, sent, cost, answer);
         let call = Call::ahead(known.request().cost(wanted).up_to(least));
         let queued = self.queued(&known.limit, call, opened);
         known.is_pending = queued.is_some();
@@ -204,16 +222,25 @@ impl Prefetch {
     }
 
     /// Handles the answer to a charge for calls to come.
-    fn opened(&self, hash: u64, forfeits: u64, breaks: u64, sent: Instant, answer: Result<Answer, Error>) {
+    fn opened(
+        &self,
+        hash: u64,
+        forfeits: u64,
+        breaks: u64,
+        sent: Instant,
+        cost: Tokens,
+        answer: Result<Answer, Error>,
+    ) {
         let mut shard = self.keys.write(hash);
         let Some(known) = shard.get_mut(&hash) else { return };
         known.is_pending = false;
         let id = self.next_id.fetch_add(1, Ordering::Relaxed);
-        let slice = answer.ok().and_then(|answer| Slice::of(answer, id, sent, known.max_age, breaks));
+        let quiet = known.demand.quiet(cost, known.max_age);
+        let slice = answer.ok().and_then(|answer| Slice::of(answer, id, sent, known.max_age, quiet, breaks));
         known.demand.sliced(slice.as_ref().map_or(Tokens::ZERO, Slice::left));
         if let Some(slice) = slice.filter(|_| known.forfeits == forfeits) {
             known.slice = Some(Box::new(slice));
-            self.rounds.look_at(sent + known.max_age / 4, hash, id);
+            self.rounds.look_at(sent + quiet, hash, id);
         }
     }
 

@@ -7,7 +7,6 @@ use std::time::{Duration, Instant};
 use tokio::runtime::Handle;
 
 use super::Prefetch;
-use super::keys::Followed;
 use crate::gate::reply::QueuedCall;
 use crate::gate::worker::Worker;
 use crate::lock::lock;
@@ -35,7 +34,7 @@ struct Visit {
     at: Instant,
     hash: u64,
     slice: u64,
-    /// How many calls the slice had served a quarter of its time ago.
+    /// How many calls the slice had served at the visit before.
     hits: u32,
 }
 
@@ -60,6 +59,13 @@ impl Rounds {
         if let (Some((prefetch, outlet)), Ok(runtime)) = (self.outlet.get(), Handle::try_current()) {
             visits.has_task = true;
             runtime.spawn(keep(prefetch.clone(), outlet.clone(), self.every));
+        }
+    }
+
+    /// Queues a call that no caller waits for.
+    pub(super) fn send(&self, call: QueuedCall) {
+        if let Some((_, outlet)) = self.outlet.get() {
+            outlet(call);
         }
     }
 
@@ -93,13 +99,12 @@ impl Prefetch {
             }
             return None;
         }
-        let Followed { max_age, slice, .. } = known;
-        let slice = slice.as_ref().filter(|slice| slice.id == visit.slice)?;
-        let (hits, end, quarter) = (slice.hits.load(Ordering::Relaxed), slice.sent + *max_age / 20 * 17, *max_age / 4);
+        let slice = known.slice.as_ref().filter(|slice| slice.id == visit.slice)?;
+        let (hits, end) = (slice.hits.load(Ordering::Relaxed), slice.ends());
         if hits == visit.hits || now >= end {
             return self.detach(known);
         }
-        self.rounds.plan(Visit { at: end.min(now + quarter), hits, ..visit });
+        self.rounds.plan(Visit { at: end.min(now + slice.quiet), hits, ..visit });
         None
     }
 }

@@ -24,12 +24,14 @@ pub(super) struct Slice {
     rest: AtomicI64,
     /// The number of calls that it has served.
     pub(super) hits: AtomicU32,
-    /// Whether a call was sent to the database that will bring the next slice.
-    renews: AtomicBool,
+    /// Whether a call that it paid has asked for the next slice.
+    is_renewed: AtomicBool,
     /// Whether a grant has reported the fall of the balance by the charge.
     told: AtomicBool,
     pub(super) sent: Instant,
     max_age: Duration,
+    /// It is idle after this span without a call.
+    pub(super) quiet: Duration,
     size: Tokens,
     charge: Charge,
     standing: Standing,
@@ -45,6 +47,8 @@ pub(super) struct Slice {
 /// The tokens that a slice gave to one request.
 pub(super) struct Paid {
     pub(super) id: u64,
+    /// Whether the next slice should be charged now.
+    pub(super) renews: bool,
     charge: Charge,
     pub(super) standing: Standing,
     observed_at: Timestamp,
@@ -53,7 +57,14 @@ pub(super) struct Paid {
 
 impl Slice {
     /// The slice that a charge for calls to come has brought, if it was granted.
-    pub(super) fn of(answer: Answer, id: u64, sent: Instant, max_age: Duration, breaks: u64) -> Option<Self> {
+    pub(super) fn of(
+        answer: Answer,
+        id: u64,
+        sent: Instant,
+        max_age: Duration,
+        quiet: Duration,
+        breaks: u64,
+    ) -> Option<Self> {
         let Answer::Granted { stands_at, full_at, observed_at, decided_at, amount, receipt, standings, .. } = answer
         else {
             return None;
@@ -64,10 +75,11 @@ impl Slice {
             id,
             rest: AtomicI64::new(amount.micros()),
             hits: AtomicU32::new(0),
-            renews: AtomicBool::new(false),
+            is_renewed: AtomicBool::new(false),
             told: AtomicBool::new(false),
             sent,
             max_age,
+            quiet,
             size: amount,
             charge,
             standing,
@@ -79,8 +91,8 @@ impl Slice {
         })
     }
 
-    /// Pays a request, if there is enough for all of it. The first request after three quarters of the time is sent to
-    /// the database, and brings the next slice; the others are still paid.
+    /// Pays a request, if there is enough for all of it. The next slice is due with the last request that can be paid,
+    /// or with the first one after three quarters of the time.
     pub(super) fn take(&self, asked: &Plain<'_>) -> Option<Paid> {
         self.take_at(asked, self.sent.elapsed())
     }
@@ -88,12 +100,14 @@ impl Slice {
     /// Takes from a slice of this age.
     fn take_at(&self, asked: &Plain<'_>, age: Duration) -> Option<Paid> {
         let cost = asked.cost.micros();
-        if age >= self.max_age || age >= self.max_age / 4 * 3 && !self.renews.swap(true, Ordering::Relaxed) {
+        if age >= self.max_age {
             return None;
         }
         let left = |rest: i64| (rest >= cost).then(|| rest - cost);
-        self.rest.fetch_update(Ordering::Relaxed, Ordering::Relaxed, left).ok()?;
+        let rest = self.rest.fetch_update(Ordering::Relaxed, Ordering::Relaxed, left).ok()? - cost;
         self.hits.fetch_add(1, Ordering::Relaxed);
+        let is_due = rest < cost || age >= self.max_age / 4 * 3;
+        let renews = is_due && !self.is_renewed.swap(true, Ordering::Relaxed);
         let is_first = !self.told.load(Ordering::Relaxed) && !self.told.swap(true, Ordering::Relaxed);
         let Standing { remaining, more_at, before, .. } = self.standing;
         let before = before.filter(|_| is_first);
@@ -101,6 +115,7 @@ impl Slice {
         let override_label = String::new();
         Some(Paid {
             id: self.id,
+            renews,
             charge: self.charge.part(asked),
             standing: Standing { limit, key, cost, remaining, more_at, before, overridden: false, override_label },
             observed_at: self.observed_at,
@@ -115,6 +130,11 @@ impl Slice {
         if taken.standing.before.is_some() {
             self.told.store(false, Ordering::Relaxed);
         }
+    }
+
+    /// The instant from which on its rest is given back.
+    pub(super) fn ends(&self) -> Instant {
+        self.sent + spent_within(self.max_age)
     }
 
     /// The tokens that can be spent of it.
@@ -134,6 +154,11 @@ impl Slice {
         let (tokens, until) = (self.left(), self.decided_at.plus(self.max_age).min(self.full_at));
         (tokens > Tokens::ZERO).then_some(Rest { tokens, stood_at: self.stands_at, until })
     }
+}
+
+/// The span after which the rest of a slice is given back, while it can still be spent.
+pub(super) fn spent_within(max_age: Duration) -> Duration {
+    max_age / 20 * 17
 }
 
 /// Calls are counted here, however the slice ends, because no call should wait for a counter.
@@ -183,13 +208,12 @@ mod tests {
         let ahead = Plan::new([Call::ahead(LIMIT.key("k").cost(9).up_to(2))]).unwrap();
         let answer = ahead.decide(&[None], &[], Timestamp::from_micros(0)).answers.remove(0).unwrap();
         #[expect(clippy::disallowed_methods, reason = "an instant to count from")]
-        let slice = Slice::of(answer, 1, Instant::now(), SECOND, 0).unwrap();
+        let slice = Slice::of(answer, 1, Instant::now(), SECOND, SECOND / 4, 0).unwrap();
         let request = LIMIT.key("k");
-        let is_granted = |age| slice.take_at(&request.plain().unwrap(), age).is_some();
-        // The first one after 750 ms brings the next slice.
+        let renews = |age| slice.take_at(&request.plain().unwrap(), age).map(|paid| paid.renews);
         assert_eq!(
-            [749, 750, 750, 999, 1_000, 9_000].map(Duration::from_millis).map(is_granted),
-            [true, false, true, true, false, false]
+            [749, 750, 750, 999, 1_000, 9_000].map(Duration::from_millis).map(renews),
+            [Some(false), Some(true), Some(false), Some(false), None, None]
         );
     }
 }

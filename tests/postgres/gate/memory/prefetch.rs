@@ -47,6 +47,12 @@ impl Stage {
         -value.micros() / 1_000_000
     }
 
+    /// Waits until as many tokens are charged to the key "k" as were granted or lie in memory.
+    async fn adds_up(&self, limit: &Limit, granted: i64) {
+        let request = limit.key("k");
+        soon(async { while self.charged(limit, "k").await != granted + self.held(&request) {} }).await;
+    }
+
     fn held(&self, request: &Request) -> i64 {
         self.gate.prefetched(request).micros() / 1_000_000
     }
@@ -58,7 +64,7 @@ async fn calls_from_memory_cost_no_statement_and_what_is_charged_is_granted_or_l
         let stage = Stage::new(|gate| gate.prefetch(HOUR)).await;
         let (request, mut granted) = stage.filled(&limit, "k").await;
         let left = stage.world.left(&limit, "k").await.unwrap();
-        let mut decided_at = None;
+        let (mut decided_at, mut stood) = (None, None);
         for place in 0..stage.held(&request) {
             let (statements, held) = (stage.proxy.statements(), stage.held(&request));
             let grant = stage.gate.consume(request.clone()).await.unwrap().granted().unwrap();
@@ -66,19 +72,43 @@ async fn calls_from_memory_cost_no_statement_and_what_is_charged_is_granted_or_l
             assert_eq!((grant.source, stage.proxy.statements()), (Source::Prefetched, statements));
             assert_eq!((stage.held(&request), grant.amount), (held - 1, Tokens::ONE));
             assert_eq!(*decided_at.get_or_insert(grant.decided_at), grant.decided_at);
-            // As of the charge; and one grant reports the fall of the balance.
-            assert_eq!((grant.remaining, grant.standings[0].remaining), (left, left));
-            let edge = f64::from(u32::try_from(left.micros() / 1_000_000 + 1).unwrap()) / 1e5;
+            // As of the charge, which other calls have followed since; and one grant reports the fall of the balance.
+            let stood = *stood.get_or_insert(grant.remaining);
+            assert!(stood >= left && (grant.remaining, grant.standings[0].remaining) == (stood, stood), "{grant:?}");
+            let edge = f64::from(u32::try_from(stood.micros() / 1_000_000 + 1).unwrap()) / 1e5;
             assert_eq!(grant.standings[0].crossed(edge).unwrap(), place == 0, "{grant:?}");
         }
-        assert_eq!(stage.charged(&limit, "k").await, granted);
+        stage.adds_up(&limit, granted).await;
         let statements = stage.proxy.statements();
         for _ in 0..1_000 {
             stage.gate.consume(request.clone()).await.unwrap().granted().unwrap();
         }
         assert!(stage.proxy.statements() < statements + 50, "{}", stage.proxy.statements() - statements);
-        assert_eq!(stage.charged(&limit, "k").await, granted + 1_000 + stage.held(&request));
+        stage.adds_up(&limit, granted + 1_000).await;
     }
+}
+
+#[tokio::test]
+async fn the_call_that_spends_the_last_of_a_slice_does_not_wait_for_the_next() {
+    let stage = Stage::new(|gate| gate.prefetch(HOUR)).await;
+    let (request, granted) = stage.filled(&HOT, "k").await;
+    let held = stage.held(&request);
+    stage.proxy.hold_after(0);
+    for _ in 0..held {
+        let grant = stage.gate.consume(request.clone()).await.unwrap().granted().unwrap();
+        assert_eq!(grant.source, Source::Prefetched);
+    }
+    soon(stage.proxy.until_held()).await;
+    assert_eq!(stage.held(&request), 0);
+    stage.proxy.release();
+    // No other call asks.
+    soon(async {
+        while stage.held(&request) == 0 {
+            tokio::task::yield_now().await;
+        }
+    })
+    .await;
+    stage.adds_up(&HOT, granted + held).await;
 }
 
 #[tokio::test]
