@@ -43,6 +43,8 @@ mod requests;
 mod row;
 pub(crate) mod settlement;
 mod settling;
+#[cfg(test)]
+mod tests;
 
 use std::cmp::Reverse;
 

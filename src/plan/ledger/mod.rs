@@ -8,6 +8,8 @@ mod settle;
 mod shares;
 mod take;
 mod taken;
+#[cfg(test)]
+mod tests;
 
 use super::answer::Answer;
 use super::checked_call::{Action, CheckedCall};

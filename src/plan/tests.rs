@@ -1,0 +1,333 @@
+//! Calls and plans describe themselves to the gate and the store. Without these tests only a server would show a wrong
+//! description.
+
+use super::item::Target;
+use super::{Answer, Call, CheckedCall, Exception, Outcome, Plan, Ruling};
+use crate::algebra::{Rest, State, Timestamp};
+use crate::call_error::CallError;
+use crate::error::Error;
+use crate::parts::Parts;
+use crate::{DAY, HOUR, Key, Limit, MINUTE, Receipt, Request, Tokens, first_of, split};
+
+pub(super) const NOW: Timestamp = Timestamp::from_micros(1_000_000);
+pub(super) const BUCKET: Limit = Limit::token_bucket("bucket", 10, MINUTE);
+pub(super) const SHARDED: Limit = Limit::token_bucket("sharded", 300, MINUTE).shards(3);
+pub(super) const SLOTS: Limit = Limit::concurrency("slots", 2, MINUTE);
+const WALLET: Limit = Limit::wallet("wallet");
+
+/// Each thing that is true of a call, and what it counts.
+fn said(call: Call) -> String {
+    let call = call.checked().unwrap();
+    let facts = [
+        ("takes", call.takes()),
+        ("looks", call.looks()),
+        ("settles", call.settles()),
+        ("may repeat", call.is_once()),
+        ("stored", call.is_stored()),
+        ("held", call.is_held()),
+        ("inserts", call.inserts()),
+        ("raises", call.raises_balance()),
+    ];
+    let mut said: Vec<_> = facts.iter().filter(|(_, is_true)| *is_true).map(|(fact, _)| (*fact).to_owned()).collect();
+    said.extend(call.lapses().map(|span| format!("lapses after {span:?}")));
+    said.extend(call.stale().map(|row| format!("stale from shard {}", row.shard())));
+    let raised = |(row, is_lease): (&super::Row, bool)| {
+        format!("{} of {}", if is_lease { "lease" } else { "tokens" }, row.name())
+    };
+    said.extend(call.raises().map(raised));
+    said.push(format!("{} rows", call.count_rows()));
+    said.join(", ")
+}
+
+pub(super) fn decided(calls: impl IntoIterator<Item = Call>, found: &[Option<State>]) -> Outcome {
+    let plan = Plan::new(calls).unwrap();
+    plan.decide(found, &vec![None; plan.names().len()], NOW)
+}
+
+/// The receipt of a granted call over missing rows.
+pub(super) fn receipt(requests: impl IntoIterator<Item = Request>) -> Receipt {
+    let plan = Plan::new([Call::consume(requests).with_id(1)]).unwrap();
+    let mut outcome = plan.decide(&vec![None; plan.rows().len()], &vec![None; plan.names().len()], NOW);
+    let Ok(Answer::Granted { receipt, .. }) = outcome.answers.remove(0) else { panic!("{plan:?}") };
+    receipt
+}
+
+/// A row of `BUCKET` of which so much is used.
+pub(super) fn used(tokens: u32) -> State {
+    let changes = decided([Call::consume([BUCKET.key("k").cost(tokens)])], &[None]).changes;
+    changes.into_iter().next().unwrap().state
+}
+
+#[test]
+fn a_call_that_takes_inserts_and_one_that_looks_does_not() {
+    for (call, expected) in [
+        (Call::consume([BUCKET.key("k")]), "takes, inserts, 1 rows"),
+        (Call::consume([BUCKET.key("k").cost(0)]), "takes, 1 rows"),
+        (Call::consume([BUCKET.key("k").cost(0), SHARDED.key("k")]), "takes, inserts, 4 rows"),
+        (Call::reserve([BUCKET.key("k"), BUCKET.key("l")]), "takes, inserts, 2 rows"),
+        (Call::consume([SLOTS.key("k")]).with_id(1), "takes, held, inserts, 1 rows"),
+        (Call::consume([BUCKET.key("k").once("id")]), "takes, may repeat, stored, inserts, 1 rows"),
+        (Call::consume([BUCKET.key("k").lapses_after(MINUTE)]), "takes, stored, inserts, lapses after 60s, 1 rows"),
+        (Call::consume([BUCKET.key("k").tracked_for(MINUTE)]), "takes, stored, inserts, 1 rows"),
+        (Call::check([SHARDED.key("k")]), "looks, 3 rows"),
+        (Call::look(SHARDED.key("k")), "looks, 3 rows"),
+    ] {
+        assert_eq!(said(call), expected);
+    }
+}
+
+#[test]
+fn a_call_that_alters_says_what_it_raises() {
+    let rest = Rest { tokens: Tokens::ONE, stood_at: NOW, until: NOW };
+    for (call, expected) in [
+        (Call::credit(BUCKET.key("k")), "raises, tokens of bucket, 1 rows"),
+        (Call::credit(WALLET.key("k")), "inserts, raises, tokens of wallet, 1 rows"),
+        (Call::credit(BUCKET.key("k").once("id")), "may repeat, stored, raises, tokens of bucket, 1 rows"),
+        (Call::debit(BUCKET.key("k")), "inserts, 1 rows"),
+        (Call::debit(BUCKET.key("k").cost(0)), "1 rows"),
+        (Call::give_back(BUCKET.key("k"), rest), "raises, tokens of bucket, 1 rows"),
+        (Call::reset(SHARDED.key("k")), "raises, stale from shard 3, tokens of sharded, 3 rows"),
+        (Call::reset(SLOTS.key("k")), "raises, stale from shard 1, lease of slots, 1 rows"),
+    ] {
+        assert_eq!(said(call), expected);
+    }
+}
+
+#[test]
+fn a_settlement_says_what_it_raises_and_whether_it_takes_more() {
+    let charged = || receipt([BUCKET.key("k").cost(2), SLOTS.key("k")]);
+    let both = "settles, raises, tokens of bucket, lease of slots, 2 rows";
+    for (call, expected) in [
+        (Call::settle(charged(), Tokens::ONE), both),
+        (Call::settle(charged(), Tokens::new(2)), "settles, raises, lease of slots, 2 rows"),
+        (Call::settle(charged(), Tokens::new(3)), "settles, inserts, raises, lease of slots, 2 rows"),
+        (Call::cancel(charged()), both),
+        (Call::renew(&charged()), "settles, 1 rows"),
+        (Call::release(&charged()), "settles, raises, lease of slots, 1 rows"),
+        (
+            Call::cancel(receipt([BUCKET.key("k").lapses_after(MINUTE)])),
+            "settles, stored, raises, tokens of bucket, 1 rows",
+        ),
+    ] {
+        assert_eq!(said(call), expected);
+    }
+}
+
+#[test]
+fn a_stored_call_that_lapses_gives_its_tokens_back() {
+    let request = || [BUCKET.key("k").lapses_after(MINUTE)];
+    let row = decided([Call::consume(request()).with_id(1)], &[None]).calls.remove(0).row().unwrap().clone();
+    assert_eq!(said(Call::lapse(row)), "settles, stored, inserts, raises, tokens of bucket, 1 rows");
+}
+
+#[test]
+fn a_call_lies_in_a_part_if_all_its_rows_do() {
+    let parts = Parts::new(8);
+    let part = |calls: &[Request], parts| Call::consume(calls.to_vec()).checked_for(parts).unwrap().part();
+    let of = |key: &str| part(&[BUCKET.key(key)], parts);
+    let other = (0..99).map(|key| key.to_string()).find(|key| of(key) != of("k")).unwrap();
+    assert_eq!(of("k"), Some(parts.of(&Key::new("k").unwrap())));
+    assert_eq!(part(&[BUCKET.key("k"), SHARDED.key("k")], parts), of("k"));
+    assert_eq!(part(&[BUCKET.key("k"), BUCKET.key(&other)], parts), None);
+    assert_eq!(part(&[BUCKET.key("k"), BUCKET.key(&other)], Parts::new(0)), Some(0));
+}
+
+#[test]
+fn the_first_row_of_each_shard_is_the_same() {
+    let plan = Plan::new([Call::look(SHARDED.key("k"))]).unwrap();
+    assert!(plan.rows().iter().all(|row| row.first() == plan.rows()[0]));
+}
+
+#[test]
+fn one_row_needs_a_balance_if_only_that_can_refuse_its_call() {
+    let need = |calls: Vec<Call>| Plan::new(calls).unwrap().need().map(|need| need.balance);
+    let of = |request: Request| need(vec![Call::consume([request])]);
+    assert_eq!(of(BUCKET.key("k").cost(3)), Some(Tokens::new(3)));
+    assert_eq!(of(BUCKET.key("k").once("id")), None);
+    assert_eq!(of(BUCKET.key("k").shadow()), None);
+    assert_eq!(of(SHARDED.key("k")), None);
+    assert_eq!(need(vec![Call::consume([BUCKET.key("k"), BUCKET.key("l")])]), None);
+    assert_eq!(need(vec![Call::consume([BUCKET.key("k")]), Call::consume([BUCKET.key("k")])]), None);
+    assert_eq!(need(vec![Call::check([BUCKET.key("k")])]), None);
+    assert_eq!(need(vec![Call::consume([BUCKET.key("k")]).under(|_, _| Some(unlimited("")))]), None);
+}
+
+#[test]
+fn a_need_is_missed_by_a_lower_balance_of_a_row() {
+    let need = |cost: u32| Plan::new([Call::consume([BUCKET.key("k").cost(cost)])]).unwrap().need().unwrap();
+    let row = used(8);
+    let is_missed = |cost| need(cost).is_missed(Some(&row), NOW);
+    assert_eq!([1, 2, 3].map(is_missed), [false, false, true]);
+    assert!(!need(10).is_missed(None, NOW), "a missing row is full");
+}
+
+#[test]
+fn an_absent_row_is_trusted_by_a_call_that_inserts_nothing() {
+    let plan = |calls: [Call; 2]| Plan::new(calls).unwrap();
+    let (take, look) = (|key: &str| Call::consume([BUCKET.key(key)]), |key: &str| Call::check([BUCKET.key(key)]));
+    assert!(plan([take("k"), look("l")]).trusts_absence(&[Some(used(1)), None]));
+    assert!(!plan([take("k"), look("l")]).trusts_absence(&[None, Some(used(1))]));
+    assert!(!plan([take("k"), take("l")]).trusts_absence(&[None, None]));
+    let inserts = |calls| plan(calls).inserts();
+    assert_eq!([[take("k"), look("l")], [look("k"), look("l")]].map(inserts), [true, false]);
+}
+
+#[test]
+fn a_plan_of_calls_that_take_may_be_refused_and_one_of_looks_locks_nothing() {
+    let plan = |calls: [Call; 2]| Plan::new(calls).unwrap();
+    let (take, look) = (|| Call::consume([BUCKET.key("k")]), || Call::look(BUCKET.key("k")));
+    let facts = |calls| {
+        let plan = plan(calls);
+        (plan.takes(), plan.looks())
+    };
+    assert_eq!(
+        [[take(), take()], [take(), look()], [look(), look()]].map(facts),
+        [(true, false), (false, false), (false, true)]
+    );
+}
+
+#[test]
+fn a_plan_has_a_choice_among_alternatives_or_the_rows_of_one_limit() {
+    let has_choice = |calls: Vec<Call>| Plan::new(calls).unwrap().has_choice();
+    let (one, sharded) = (|| Call::consume([BUCKET.key("k")]), || Call::consume([SHARDED.key("k")]));
+    assert!(has_choice(vec![sharded()]));
+    assert!(has_choice(vec![one(), Call::consume(first_of([[BUCKET.key("k")], [BUCKET.key("l")]]))]));
+    for calls in [
+        vec![one()],
+        vec![sharded(), sharded()],
+        vec![Call::check([SHARDED.key("k")])],
+        vec![Call::consume([SHARDED.key("k").cost(0)])],
+    ] {
+        assert!(!has_choice(calls));
+    }
+}
+
+#[test]
+fn a_call_with_an_id_has_a_name_and_may_repeat() {
+    let (without, once) = (|| Call::consume([BUCKET.key("k")]), || Call::consume([BUCKET.key("k").once("id")]));
+    let plan = Plan::new([without(), once()]).unwrap();
+    assert_eq!(([plan.name_of(0), plan.name_of(1)], plan.may_repeat()), ([None, Some(0)], true));
+    let plan = Plan::new([without(), Call::consume([BUCKET.key("k").lapses_after(MINUTE)]).with_id(1)]).unwrap();
+    assert_eq!((plan.name_of(1), plan.may_repeat()), (Some(0), false));
+}
+
+/// A settlement needs no reading, unless another call has the same name.
+#[test]
+fn the_stored_call_of_a_settlement_is_assumed_to_be_there() {
+    let request = || BUCKET.key("k").cost(2).once("id").lapses_after(MINUTE);
+    let charged = || receipt([request()]);
+    let assumed = |calls: Vec<Call>| Plan::new(calls).unwrap().assumed();
+    let rows = assumed(vec![Call::consume([BUCKET.key("l")]), Call::settle(charged(), Tokens::ONE)]);
+    let [Some(row)] = rows.as_slice() else { panic!("{rows:?}") };
+    assert_eq!((&row.charges, row.used), (&charged().charges, false));
+    assert_eq!(assumed(vec![Call::settle(charged(), Tokens::ONE), Call::consume([request()])]), [None]);
+    assert_eq!(assumed(vec![Call::cancel(charged())]), [None]);
+    assert_eq!(assumed(vec![Call::consume([BUCKET.key("k")])]), []);
+}
+
+#[test]
+fn a_call_that_was_cut_and_refused_falls_short_of_the_whole() {
+    let of = |costs: [u32; 2]| {
+        Plan::new([Call::consume(first_of(costs.map(|cost| [BUCKET.key(cost).cost(cost)])))]).unwrap()
+    };
+    let falls_short = |found: &[Option<State>; 2], whole: &Plan, to: usize| {
+        let granted = whole.decide(&[None, None], &[], NOW).answers;
+        let cut = if to == 0 { whole.up_to(&granted) } else { Plan::of(vec![whole.call(0).clone()]) };
+        let answers = cut.decide(&found[..cut.rows().len()], &[], NOW).answers;
+        cut.falls_short(whole, &answers)
+    };
+    let whole = of([3, 4]);
+    assert!(falls_short(&[Some(used(8)), None], &whole, 0));
+    assert!(!falls_short(&[None, None], &whole, 0), "it is granted");
+    assert!(!falls_short(&[Some(used(8)), Some(used(8))], &whole, 1), "no alternative was left out");
+}
+
+#[test]
+fn a_share_of_a_split_names_the_others() {
+    let call = Call::consume(split(3, [BUCKET.key("k"), BUCKET.key("l"), BUCKET.key("m")])).checked().unwrap();
+    let with = |place: usize| -> Vec<_> {
+        call.split_with(&call.asked()[place]).map(|item| item.target.key().as_str()).collect()
+    };
+    assert_eq!([0, 1, 2].map(with), [["l", "m"], ["k", "m"], ["k", "l"]]);
+}
+
+#[test]
+fn the_fraction_of_a_call_is_not_stored() {
+    let call = Call::consume([BUCKET.key("k").once("id")]).checked().unwrap();
+    assert!(!call.fraction(0.5).unwrap().is_stored());
+}
+
+pub(super) fn unlimited(label: &str) -> Exception {
+    Exception { ruling: Some(Ruling::Unlimited), label: label.to_owned(), ..Exception::default() }
+}
+
+fn denied(label: &str) -> Exception {
+    let ruling = Some(Ruling::Deny { until: NOW.plus(HOUR) });
+    Exception { ruling, label: label.to_owned(), ..Exception::default() }
+}
+
+#[test]
+fn a_call_says_which_overrides_apply_to_it() {
+    let call = |said: fn(&str) -> Option<Exception>| -> CheckedCall {
+        let call = Call::consume([BUCKET.key("k"), SHARDED.key("k")]).under(|limit, _| said(limit.name()));
+        call.checked().unwrap()
+    };
+    let plain = call(|_| None);
+    let labelled = call(|name| (name == "sharded").then(|| denied("abuse")));
+    let other = call(|name| (name == "sharded").then(|| denied("other")));
+    assert_eq!([&plain, &labelled].map(CheckedCall::is_overridden), [false, true]);
+    assert_eq!(plain.overridden().count(), 0);
+    assert_eq!(labelled.overridden().collect::<Vec<_>>(), [("sharded", "abuse")]);
+    let is_as = |one: &CheckedCall, other| one.is_overridden_as(other);
+    assert_eq!([is_as(&labelled, &labelled), is_as(&labelled, &other), is_as(&plain, &labelled)], [true, false, false]);
+    assert_eq!(labelled.targets().map(Target::override_label).collect::<Vec<_>>(), ["", "abuse"]);
+}
+
+#[test]
+fn the_first_alternative_that_is_not_denied_is_told() {
+    let undenied = |keys: &'static [&'static str]| {
+        let call = Call::consume(first_of([[BUCKET.key("k")], [BUCKET.key("l")]]));
+        call.under(|_, key| keys.contains(&key.as_str()).then(|| denied(""))).checked().unwrap().undenied(NOW)
+    };
+    assert_eq!(undenied(&[]), Ok(0));
+    assert_eq!(undenied(&["k"]), Ok(1));
+    assert!(undenied(&["k", "l"]).is_err());
+}
+
+#[test]
+fn an_answer_tells_its_shadows_and_how_long_its_call_is_stored() {
+    let answer = |requests: Vec<Request>, found: &[Option<State>]| {
+        decided([Call::consume(requests).with_id(1)], found).answers.remove(0).unwrap()
+    };
+    let (low, lower) = (Some(used(10)), Some(used(9)));
+    let granted = answer(vec![BUCKET.key("k").shadow(), BUCKET.key("l")], &[low.clone(), lower]);
+    let denied = answer(vec![BUCKET.key("k").shadow(), BUCKET.key("l")], &[low.clone(), low]);
+    assert_eq!([&granted, &denied].map(|answer| answer.would_deny().len()), [1, 1]);
+    assert_eq!(granted.stored_for(), None);
+    assert_eq!(answer(vec![BUCKET.key("k").lapses_after(HOUR)], &[None]).stored_for(), Some(HOUR));
+}
+
+#[test]
+fn a_limit_in_both_tables_is_two_definitions_in_a_call_of_any_length() {
+    for keys in [2, 20] {
+        let requests = (0..keys).map(|key| BUCKET.key(key)).chain([BUCKET.ephemeral().key(1)]);
+        let fault = Plan::new([Call::consume(requests)]).unwrap_err();
+        assert!(matches!(fault, Error::Call { source: CallError::ConflictingDefinitions, .. }), "{fault}");
+    }
+}
+
+#[test]
+fn other_numbers_keep_the_period_that_the_caller_names() {
+    const WINDOW: Limit = Limit::fixed_window("window", 10, DAY);
+    let until = NOW.plus(HOUR);
+    let request = || WINDOW.key("k").cost(4).period(Timestamp::from_micros(0).into(), until.into());
+    let numbers = |_: &Limit, _: &Key| {
+        Some(Exception { numbers: Some(Limit::fixed_window("window", 5, DAY)), ..Exception::default() })
+    };
+    let ask = || Call::consume([request()]).under(numbers);
+    let row = decided([ask()], &[None]).changes.remove(0).state;
+    let Ok(Answer::Denied(denied)) = decided([ask()], &[Some(row)]).answers.remove(0) else { panic!("5 are enough") };
+    assert_eq!(denied.retry_at, Some(until.into()));
+    // A later period may be longer, and no row may be swept too early.
+    assert_eq!(receipt([request()]).charges[0].period, 2 * 3_601_000_000);
+}
