@@ -357,38 +357,4 @@ fn code(error: &sqlx::Error) -> Option<Cow<'_, str>> {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn is_outage(source: sqlx::Error) -> bool {
-        database(Step::Acquire, "one", source).is_outage()
-    }
-
-    #[test]
-    fn only_silence_in_the_handshake_is_an_outage() {
-        assert!(is_outage(sqlx::Error::Protocol("unexpected response from SSLRequest: 0x00".to_owned())));
-        for said in ["unexpected response from SSLRequest: 0x45", "unsupported authentication method: Gss"] {
-            assert!(!is_outage(sqlx::Error::Protocol(said.to_owned())), "{said}");
-        }
-        assert!(!is_outage(sqlx::Error::Tls("server does not support TLS".into())));
-        assert!(!is_outage(sqlx::Error::PoolClosed));
-    }
-
-    #[test]
-    fn what_this_machine_cannot_do_is_no_outage() {
-        use io::ErrorKind::{
-            AddrNotAvailable, ConnectionRefused, ConnectionReset, HostUnreachable, InvalidData, NotFound,
-            PermissionDenied, TimedOut, UnexpectedEof,
-        };
-        for kind in [ConnectionRefused, ConnectionReset, HostUnreachable, NotFound, TimedOut, UnexpectedEof] {
-            assert!(is_outage(io::Error::from(kind).into()), "{kind:?}");
-        }
-        for kind in [AddrNotAvailable, InvalidData, PermissionDenied] {
-            assert!(!is_outage(io::Error::from(kind).into()), "{kind:?}");
-        }
-        // Too many open files, in the system (23) and in the process (24).
-        for number in [23, 24] {
-            assert!(!is_outage(io::Error::from_raw_os_error(number).into()), "{number}");
-        }
-    }
-}
+mod tests;
