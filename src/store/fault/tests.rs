@@ -118,9 +118,14 @@ fn words_of_citus_and_of_poolers_count_with_their_codes_alone() {
         ("08006", "server closed the connection unexpectedly", "retryable, outage, loses the connection, unknown"),
         ("58030", "could not read: unexpected postmaster exit", "retryable, outage"),
         ("42501", "connection to the remote node failed", ""),
+        ("08P01", "server conn crashed?", "retryable, outage, loses the connection, unknown"),
+        ("42501", "server conn crashed?", ""),
     ] {
         assert_eq!(said(Step::Save, code, message), expected, "{code} {message}");
     }
+    let login = "server login has been failing, try again later (server_login_retry)";
+    let is_failing = |code| reported(Step::Acquire, code, login).is_failing_login();
+    assert_eq!(["08P01", "42501"].map(is_failing), [true, false]);
 }
 
 #[test]
@@ -145,7 +150,8 @@ fn what_is_set_up_wrongly_names_its_remedy() {
     for code in ["0A000", "08P01"] {
         assert!(matches!(reported(Step::Save, code, ""), Error::Database { .. }), "{code}");
     }
-    assert!(reported(Step::Save, "25006", "").is_lost_swap());
+    let read_only = || reported(Step::Save, "25006", "");
+    assert!(read_only().is_lost_swap() && read_only().is_outage() && !read_only().leaves_connection());
     assert!(reported(Step::Save, "42P01", "").is_of_the_database());
 }
 
