@@ -322,7 +322,8 @@ fn a_normal_user_can_start_one() {
     }
     let (uid, gid) = nobody();
     let copy = place.path.join("embedded");
-    fs::copy(std::env::current_exe().unwrap(), &copy).unwrap();
+    // If this process wrote it, a child that another test forks meanwhile would hold it open, and nothing could run it.
+    assert!(Command::new("cp").arg(std::env::current_exe().unwrap()).arg(&copy).status().unwrap().success());
     std::os::unix::fs::chown(&place.path, Some(uid), Some(gid)).unwrap();
     let owner = Owner::start("hold", |command| {
         let mut other = Command::new(&copy);
