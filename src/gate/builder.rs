@@ -119,12 +119,12 @@ impl GateBuilder {
     /// It pays off for a key with three calls or more within `max_age`: memory grants two thirds of three calls, and
     /// nineteen of twenty where there are ten. It grants hardly any call of a key that is at its limit, because no
     /// tokens are there to take. No call waits for tokens that are charged in advance. The one that spends the last of
-    /// them has the next ones charged, and calls that come before these are there ask the database. The gate takes at
-    /// most a sixteenth of the tokens that are there, and seven tenths of those that it expects to spend. It takes no
-    /// more than the limit's rate brings back in ten seconds, or in `max_age` if that is longer. So it takes nothing
-    /// from a slow limit: if a limit has 100 000 tokens and a rate of one a minute, a single slice could take days to
-    /// come back. The gate gives the rest back in time, less the tokens that have come back to the key meanwhile. It
-    /// charges a key fewer than 1.5 times per `max_age`, and more often if slices are used up sooner.
+    /// them makes the gate charge the next ones. Calls that come before these are there ask the database. The gate
+    /// takes at most a sixteenth of the tokens that are there, and seven tenths of those that it expects to spend. It
+    /// takes no more than the limit's rate brings back in ten seconds, or in `max_age` if that is longer. So it takes
+    /// nothing from a slow limit: if a limit has 100 000 tokens and a rate of one a minute, a single slice could take
+    /// days to come back. The gate gives the rest back in time, less the tokens that have come back to the key
+    /// meanwhile. It charges a key fewer than 1.5 times per `max_age`, and more often if slices are used up sooner.
     ///
     /// # What is promised
     ///

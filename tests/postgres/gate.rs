@@ -34,6 +34,7 @@ mod memory {
     mod forgotten;
     mod prefetch;
     mod refusals;
+    mod slices;
     mod stage;
 }
 

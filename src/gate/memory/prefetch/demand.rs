@@ -15,11 +15,13 @@ pub(super) struct Demand {
     mean: i64,
     /// The size of the last slices. It falls by halves.
     size: i64,
+    /// The slice that was charged last is idle after this span without a call.
+    pub(super) quiet: Duration,
 }
 
 impl Demand {
     pub(super) fn new(now: Instant) -> Self {
-        Self { asked: 0, calls: 0, since: now, mean: 0, size: 0 }
+        Self { asked: 0, calls: 0, since: now, mean: 0, size: 0, quiet: Duration::ZERO }
     }
 
     pub(super) fn add(&mut self, asked: Tokens, calls: u32) {
@@ -43,6 +45,7 @@ impl Demand {
         let before = if self.mean == 0 { sample } else { u128::try_from(self.mean).unwrap_or(0) };
         let mean = i128::try_from(before.midpoint(sample)).map_or(grown, |mean| mean.min(grown));
         self.mean = i64::try_from(mean).unwrap_or(i64::MAX);
+        self.quiet = quiet(self.mean, cost, max_age);
         (self.asked, self.calls, self.since) = (0, 0, now);
         let wanted = i64::try_from(i128::from(self.mean) * 7 / 10).unwrap_or(i64::MAX).min(most.micros());
         let one = Tokens::ONE.micros();
@@ -50,19 +53,19 @@ impl Demand {
         Tokens::from_micros(wanted - fraction)
     }
 
-    /// A slice is idle after this span without a call: a quarter of `max_age`, or the time in which two calls of such a
-    /// cost are expected, if that is longer, but no longer than the slice is spent.
-    pub(super) fn quiet(&self, cost: Tokens, max_age: Duration) -> Duration {
-        let mean = u128::try_from(self.mean).unwrap_or(0).max(1);
-        let two = max_age.as_micros() * 2 * u128::try_from(cost.micros()).unwrap_or(0) / mean;
-        Duration::from_micros(u64::try_from(two).unwrap_or(u64::MAX)).clamp(max_age / 4, spent_within(max_age))
-    }
-
     /// Notes the size of the slice that was charged.
     pub(super) fn sliced(&mut self, size: Tokens) {
         let size = size.micros();
         self.size = if size >= self.size { size } else { size.midpoint(self.size) };
     }
+}
+
+/// A quarter of `max_age`, or the time in which two calls of such a cost are expected, if that is longer, but no longer
+/// than a slice is spent.
+fn quiet(mean: i64, cost: Tokens, max_age: Duration) -> Duration {
+    let mean = u128::try_from(mean).unwrap_or(0).max(1);
+    let two = max_age.as_micros() * 2 * u128::try_from(cost.micros()).unwrap_or(0) / mean;
+    Duration::from_micros(u64::try_from(two).unwrap_or(u64::MAX)).clamp(max_age / 4, spent_within(max_age))
 }
 
 #[cfg(test)]
@@ -111,13 +114,8 @@ mod tests {
 
     #[test]
     fn a_slice_is_idle_after_a_quarter_of_its_time_or_two_calls_that_did_not_come() {
-        let quiet = |per_second: u32, cost: u32| {
-            let mut demand = Demand::new(slices(1, SECOND, 1)[0].0);
-            demand.mean = i64::from(per_second) * 1_000_000;
-            demand.quiet(Tokens::new(cost), SECOND)
-        };
-        let millis = [(1_000, 1), (8, 1), (4, 1), (3, 1), (2, 1), (1, 1), (40, 10)];
-        let spans = millis.map(|(calls, cost)| quiet(calls, cost).as_millis());
+        let quiet = |(per_second, cost)| quiet(Tokens::new(per_second).micros(), Tokens::new(cost), SECOND).as_millis();
+        let spans = [(1_000, 1), (8, 1), (4, 1), (3, 1), (2, 1), (1, 1), (40, 10)].map(quiet);
         assert_eq!(spans, [250, 250, 500, 666, 850, 850, 500]);
     }
 

@@ -214,7 +214,7 @@ impl Prefetch {
             return None;
         }
         let (prefetch, forfeits, breaks) = (self.clone(), known.forfeits, self.breaks.load(Ordering::Relaxed));
-        let opened = move |answer| prefetch.opened(hash, forfeits, breaks, sent, cost, answer);
+        let opened = move |answer| prefetch.opened(hash, forfeits, breaks, sent, answer);
         let call = Call::ahead(known.request().cost(wanted).up_to(least));
         let queued = self.queued(&known.limit, call, opened);
         known.is_pending = queued.is_some();
@@ -222,25 +222,16 @@ impl Prefetch {
     }
 
     /// Handles the answer to a charge for calls to come.
-    fn opened(
-        &self,
-        hash: u64,
-        forfeits: u64,
-        breaks: u64,
-        sent: Instant,
-        cost: Tokens,
-        answer: Result<Answer, Error>,
-    ) {
+    fn opened(&self, hash: u64, forfeits: u64, breaks: u64, sent: Instant, answer: Result<Answer, Error>) {
         let mut shard = self.keys.write(hash);
         let Some(known) = shard.get_mut(&hash) else { return };
         known.is_pending = false;
         let id = self.next_id.fetch_add(1, Ordering::Relaxed);
-        let quiet = known.demand.quiet(cost, known.max_age);
-        let slice = answer.ok().and_then(|answer| Slice::of(answer, id, sent, known.max_age, quiet, breaks));
+        let slice = answer.ok().and_then(|answer| Slice::of(answer, id, sent, known.max_age, breaks));
         known.demand.sliced(slice.as_ref().map_or(Tokens::ZERO, Slice::left));
         if let Some(slice) = slice.filter(|_| known.forfeits == forfeits) {
             known.slice = Some(Box::new(slice));
-            self.rounds.look_at(sent + quiet, hash, id);
+            self.rounds.look_at(sent + known.demand.quiet, hash, id);
         }
     }
 

@@ -104,7 +104,7 @@ impl Prefetch {
         if hits == visit.hits || now >= end {
             return self.detach(known);
         }
-        self.rounds.plan(Visit { at: end.min(now + slice.quiet), hits, ..visit });
+        self.rounds.plan(Visit { at: end.min(now + known.demand.quiet), hits, ..visit });
         None
     }
 }

@@ -30,8 +30,6 @@ pub(super) struct Slice {
     told: AtomicBool,
     pub(super) sent: Instant,
     max_age: Duration,
-    /// It is idle after this span without a call.
-    pub(super) quiet: Duration,
     size: Tokens,
     charge: Charge,
     standing: Standing,
@@ -57,14 +55,7 @@ pub(super) struct Paid {
 
 impl Slice {
     /// The slice that a charge for calls to come has brought, if it was granted.
-    pub(super) fn of(
-        answer: Answer,
-        id: u64,
-        sent: Instant,
-        max_age: Duration,
-        quiet: Duration,
-        breaks: u64,
-    ) -> Option<Self> {
+    pub(super) fn of(answer: Answer, id: u64, sent: Instant, max_age: Duration, breaks: u64) -> Option<Self> {
         let Answer::Granted { stands_at, full_at, observed_at, decided_at, amount, receipt, standings, .. } = answer
         else {
             return None;
@@ -79,7 +70,6 @@ impl Slice {
             told: AtomicBool::new(false),
             sent,
             max_age,
-            quiet,
             size: amount,
             charge,
             standing,
@@ -208,7 +198,7 @@ mod tests {
         let ahead = Plan::new([Call::ahead(LIMIT.key("k").cost(9).up_to(2))]).unwrap();
         let answer = ahead.decide(&[None], &[], Timestamp::from_micros(0)).answers.remove(0).unwrap();
         #[expect(clippy::disallowed_methods, reason = "an instant to count from")]
-        let slice = Slice::of(answer, 1, Instant::now(), SECOND, SECOND / 4, 0).unwrap();
+        let slice = Slice::of(answer, 1, Instant::now(), SECOND, 0).unwrap();
         let request = LIMIT.key("k");
         let renews = |age| slice.take_at(&request.plain().unwrap(), age).map(|paid| paid.renews);
         assert_eq!(

@@ -12,18 +12,19 @@ use crate::world::World;
 
 const CAPACITY: i64 = 100_000;
 /// Nothing comes back while a test runs, and enough in an hour to take ahead.
-const HOT: Limit = Limit::stepped_bucket("hot", CAPACITY.unsigned_abs() - 1, DAY).capacity(CAPACITY.unsigned_abs());
+pub(super) const HOT: Limit =
+    Limit::stepped_bucket("hot", CAPACITY.unsigned_abs() - 1, DAY).capacity(CAPACITY.unsigned_abs());
 const WINDOW: Limit = Limit::fixed_window("window", 1_000, EVER);
 
 /// A gate that takes ahead, over a wire that counts statements.
-struct Stage {
-    gate: Gate,
-    proxy: Proxy,
+pub(super) struct Stage {
+    pub(super) gate: Gate,
+    pub(super) proxy: Proxy,
     world: World,
 }
 
 impl Stage {
-    async fn new(with: impl FnOnce(GateBuilder) -> GateBuilder) -> Self {
+    pub(super) async fn new(with: impl FnOnce(GateBuilder) -> GateBuilder) -> Self {
         let world = World::new().await;
         let proxy = Proxy::new(&world.url());
         let pool = crate::world::one_connection(proxy.options()).await;
@@ -31,7 +32,7 @@ impl Stage {
     }
 
     /// A key for which tokens lie in memory, and the number of calls that were granted for it.
-    async fn filled(&self, limit: &Limit, key: &str) -> (Request, i64) {
+    pub(super) async fn filled(&self, limit: &Limit, key: &str) -> (Request, i64) {
         let (request, mut granted) = (limit.key(key), 0);
         while self.gate.prefetched(&request) < Tokens::new(5) {
             self.gate.consume(request.clone()).await.unwrap().granted().unwrap();
@@ -42,18 +43,37 @@ impl Stage {
     }
 
     /// The tokens that were charged to a key and are not back, in whole tokens.
-    async fn charged(&self, limit: &Limit, key: &str) -> i64 {
+    pub(super) async fn charged(&self, limit: &Limit, key: &str) -> i64 {
         let (value, _) = self.world.row(limit.storage, limit.name(), key).await.unwrap();
         -value.micros() / 1_000_000
     }
 
+    /// Spends the tokens that lie in memory, and returns their number.
+    pub(super) async fn spent(&self, request: &Request) -> i64 {
+        let held = self.held(request);
+        for _ in 0..held {
+            let grant = self.gate.consume(request.clone()).await.unwrap().granted().unwrap();
+            assert_eq!(grant.source, Source::Prefetched);
+        }
+        held
+    }
+
+    pub(super) async fn until_held(&self, request: &Request) {
+        let held = async {
+            while self.held(request) == 0 {
+                tokio::task::yield_now().await;
+            }
+        };
+        soon(held).await;
+    }
+
     /// Waits until as many tokens are charged to the key "k" as were granted or lie in memory.
-    async fn adds_up(&self, limit: &Limit, granted: i64) {
+    pub(super) async fn adds_up(&self, limit: &Limit, granted: i64) {
         let request = limit.key("k");
         soon(async { while self.charged(limit, "k").await != granted + self.held(&request) {} }).await;
     }
 
-    fn held(&self, request: &Request) -> i64 {
+    pub(super) fn held(&self, request: &Request) -> i64 {
         self.gate.prefetched(request).micros() / 1_000_000
     }
 }
@@ -63,8 +83,11 @@ async fn calls_from_memory_cost_no_statement_and_what_is_charged_is_granted_or_l
     for limit in both(&HOT) {
         let stage = Stage::new(|gate| gate.prefetch(HOUR)).await;
         let (request, mut granted) = stage.filled(&limit, "k").await;
+        granted += stage.spent(&request).await;
+        // No other call follows the charge of this slice.
+        stage.until_held(&request).await;
         let left = stage.world.left(&limit, "k").await.unwrap();
-        let (mut decided_at, mut stood) = (None, None);
+        let mut decided_at = None;
         for place in 0..stage.held(&request) {
             let (statements, held) = (stage.proxy.statements(), stage.held(&request));
             let grant = stage.gate.consume(request.clone()).await.unwrap().granted().unwrap();
@@ -72,10 +95,9 @@ async fn calls_from_memory_cost_no_statement_and_what_is_charged_is_granted_or_l
             assert_eq!((grant.source, stage.proxy.statements()), (Source::Prefetched, statements));
             assert_eq!((stage.held(&request), grant.amount), (held - 1, Tokens::ONE));
             assert_eq!(*decided_at.get_or_insert(grant.decided_at), grant.decided_at);
-            // As of the charge, which other calls have followed since; and one grant reports the fall of the balance.
-            let stood = *stood.get_or_insert(grant.remaining);
-            assert!(stood >= left && (grant.remaining, grant.standings[0].remaining) == (stood, stood), "{grant:?}");
-            let edge = f64::from(u32::try_from(stood.micros() / 1_000_000 + 1).unwrap()) / 1e5;
+            // As of the charge; and one grant reports the fall of the balance.
+            assert_eq!((grant.remaining, grant.standings[0].remaining), (left, left));
+            let edge = f64::from(u32::try_from(left.micros() / 1_000_000 + 1).unwrap()) / 1e5;
             assert_eq!(grant.standings[0].crossed(edge).unwrap(), place == 0, "{grant:?}");
         }
         stage.adds_up(&limit, granted).await;
@@ -86,36 +108,6 @@ async fn calls_from_memory_cost_no_statement_and_what_is_charged_is_granted_or_l
         assert!(stage.proxy.statements() < statements + 50, "{}", stage.proxy.statements() - statements);
         stage.adds_up(&limit, granted + 1_000).await;
     }
-}
-
-#[tokio::test]
-async fn the_call_that_spends_the_last_of_a_slice_does_not_wait_for_the_next() {
-    let stage = Stage::new(|gate| gate.prefetch(HOUR)).await;
-    let (request, granted) = stage.filled(&HOT, "k").await;
-    let held = stage.held(&request);
-    stage.proxy.hold_after(0);
-    for _ in 0..held {
-        let grant = stage.gate.consume(request.clone()).await.unwrap().granted().unwrap();
-        assert_eq!(grant.source, Source::Prefetched);
-    }
-    soon(stage.proxy.until_held()).await;
-    assert_eq!(stage.held(&request), 0);
-    stage.proxy.release();
-    // No other call asks.
-    soon(async {
-        while stage.held(&request) == 0 {
-            tokio::task::yield_now().await;
-        }
-    })
-    .await;
-    stage.adds_up(&HOT, granted + held).await;
-}
-
-#[tokio::test]
-async fn a_slice_is_spent_for_an_hour_at_most() {
-    let stage = Stage::new(|gate| gate.prefetch(Duration::MAX)).await;
-    let (request, _) = stage.filled(&HOT, "k").await;
-    assert!(stage.held(&request) > 0);
 }
 
 #[tokio::test]
@@ -296,44 +288,6 @@ async fn rests_of_ephemeral_limits_are_forfeited_when_a_connection_broke() {
         let back = if limit.storage == Storage::Ephemeral { 0 } else { held };
         assert_eq!(stage.charged(&limit, "k").await, granted + held - back, "{limit:?}");
     }
-}
-
-#[tokio::test]
-async fn what_lies_idle_is_given_back() {
-    let stage = Stage::new(|gate| gate.prefetch(4 * SECOND)).await;
-    let (_, granted) = stage.filled(&HOT, "k").await;
-    soon(async { while stage.charged(&HOT, "k").await != granted {} }).await;
-    let (request, more) = stage.filled(&HOT, "k").await;
-    assert!(stage.held(&request) > 0);
-    assert!(stage.charged(&HOT, "k").await > granted + more);
-}
-
-/// The charge was sent `max_age` ago when its answer comes.
-#[tokio::test]
-async fn a_slice_is_as_old_as_the_statement_that_brought_it() {
-    let max_age = 2 * SECOND;
-    let log = move || async move {
-        let stage = Stage::new(|gate| gate.prefetch(max_age)).await;
-        let request = HOT.key("k");
-        stage.gate.consume(request.clone()).await.unwrap().granted().unwrap();
-        // It is read, and then its write is held.
-        stage.proxy.hold_after(1);
-        let asking = tokio::spawn({
-            let (gate, request) = (stage.gate.clone(), request.clone());
-            async move { gate.consume(request).await }
-        });
-        soon(stage.proxy.until_held()).await;
-        tokio::time::sleep(max_age).await;
-        stage.proxy.release();
-        soon(asking).await.unwrap().unwrap().granted().unwrap();
-        assert_eq!(stage.gate.prefetched(&request), Tokens::ZERO);
-        for _ in 0..2 {
-            let grant = stage.gate.consume(request.clone()).await.unwrap().granted().unwrap();
-            assert_eq!(grant.source, Source::Database);
-        }
-    };
-    let log = tokio::task::spawn_blocking(move || traced(log())).await.unwrap();
-    assert_eq!(log.matches("batches take too long to take tokens ahead").count(), 1, "{log}");
 }
 
 #[tokio::test]
