@@ -104,7 +104,8 @@ fn is_nested() -> bool {
 fn run_core_suite<'a>(more: impl IntoIterator<Item = &'a str>, on: impl FnOnce(&mut Command) -> &mut Command) {
     let mut command = Command::new(std::env::current_exe().unwrap());
     command.args(["consume::", "contention::", "each::", "first_of::", "gate::verbs::agreement::"]);
-    command.args(["gate::memory::prefetch::", "overrides::", "receipts::", "shards::", "transactions::"]);
+    command.args(["gate::memory::prefetch::", "gate::memory::slices::", "overrides::", "receipts::", "shards::"]);
+    command.arg("transactions::");
     // They count statements, hold one of a certain number, or name what fails: here it is another. The library does not
     // notice that a transaction of sqlx is ended by hand.
     let other = [
