@@ -2,7 +2,7 @@
 //! description.
 
 use super::item::Target;
-use super::{Answer, Call, CheckedCall, Exception, Outcome, Plan, Ruling};
+use super::{Answer, Call, CheckedCall, Cut, Exception, Outcome, Plan, Ruling};
 use crate::algebra::{Rest, State, Timestamp};
 use crate::call_error::CallError;
 use crate::error::Error;
@@ -13,7 +13,7 @@ pub(super) const NOW: Timestamp = Timestamp::from_micros(1_000_000);
 pub(super) const BUCKET: Limit = Limit::token_bucket("bucket", 10, MINUTE);
 pub(super) const SHARDED: Limit = Limit::token_bucket("sharded", 300, MINUTE).shards(3);
 pub(super) const SLOTS: Limit = Limit::concurrency("slots", 2, MINUTE);
-const WALLET: Limit = Limit::wallet("wallet");
+pub(super) const WALLET: Limit = Limit::wallet("wallet");
 
 /// Each thing that is true of a call, and what it counts.
 fn said(call: Call) -> String {
@@ -314,6 +314,14 @@ fn a_limit_in_both_tables_is_two_definitions_in_a_call_of_any_length() {
         let fault = Plan::new([Call::consume(requests)]).unwrap_err();
         assert!(matches!(fault, Error::Call { source: CallError::ConflictingDefinitions, .. }), "{fault}");
     }
+}
+
+#[test]
+fn a_cut_leaves_a_share_of_the_rate_and_a_wallet_has_none() {
+    let cut = Cut { share: 250_000, starts_at: NOW, ends_at: NOW.plus(HOUR) };
+    let slow = cut.exception(&BUCKET, NOW).unwrap();
+    assert_eq!((slow.share, slow.ruling, slow.numbers), (Some(250_000), None, BUCKET.slowed(250_000)));
+    assert_eq!([cut.exception(&WALLET, NOW), cut.exception(&BUCKET, cut.ends_at)], [None, None]);
 }
 
 #[test]

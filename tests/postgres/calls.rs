@@ -5,12 +5,12 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
 use sqlx::postgres::PgPoolOptions;
-use sqlx::{PgConnection, PgPool};
+use sqlx::{Connection, PgConnection, PgPool};
 use tokio::sync::Barrier;
 use tokio::task::JoinSet;
 use tollgate::{
-    DAY, Decision, Error, FitError, Grant, HOUR, Limit, MINUTE, OnFailure, Receipt, Request, SECOND, Source, Sweeper,
-    Tokens,
+    BegunByHand, DAY, Decision, Error, FitError, Grant, HOUR, Limit, MINUTE, OnFailure, Receipt, Request, SECOND,
+    Source, Sweeper, Tokens,
 };
 
 use crate::gate::stage::{EVER, one_connection, patient, pool, soon};
@@ -93,6 +93,37 @@ async fn a_receipt_is_used_once_in_either_table_and_by_either_of_the_two() {
             assert!(matches!(error, Error::ReceiptUsed { .. }), "{error}");
         }
     }
+}
+
+/// A settlement at the cost that was charged changes no row of a limit.
+#[tokio::test]
+async fn a_settlement_at_the_charged_cost_uses_its_call_and_no_other() {
+    let world = World::new().await;
+    let mut conn = world.connect().await;
+    let [one, other] = ["one", "other"].map(|name| Limit::token_bucket(name, 10, EVER));
+    for with in [|request: Request, id: &str| request.once(id), |request: Request, _: &str| request.lapses_after(HOUR)]
+    {
+        let mut grants = Vec::new();
+        for (limit, key, id) in [(&one, "k", "a"), (&one, "k", "b"), (&one, "l", "a"), (&other, "k", "a")] {
+            grants.push(consume_in(&world.pool, [with(limit.key(key), id)]).await);
+        }
+        let settle = async |grant: &Grant, cost: u32| {
+            let mut tx = world.begin().await;
+            let settled = limiter().settle(&mut tx, grant.clone(), cost).await;
+            tx.commit().await.unwrap();
+            settled.map(drop)
+        };
+        let outside = limiter().settle(&mut BegunByHand(&mut conn), grants[0].clone(), 1).await;
+        assert!(matches!(outside, Err(Error::NotInTransaction)), "{outside:?}");
+        settle(&grants[0], 1).await.unwrap();
+        let error = settle(&grants[0], 0).await.unwrap_err();
+        assert!(matches!(error, Error::ReceiptUsed { .. }), "{error}");
+        for grant in &grants[1..] {
+            settle(grant, 0).await.unwrap();
+        }
+    }
+    assert_eq!(left(&world.pool, one.key("k")).await, 8);
+    assert_eq!(stored(&mut conn).await, 4, "only the ids are kept");
 }
 
 /// One addition over three levels, in two tables, each by its own rule.
@@ -403,12 +434,20 @@ async fn an_id_is_forgotten_when_it_need_not_be_known_any_more() {
     let ask = || limit.global().cost(4).once_for("job", HOUR);
     let first = teller.consume(0.0, ask()).await.granted().unwrap();
     teller.consume(0.0, limit.global().cost(0).tracked_for(HOUR)).await.granted().unwrap();
+    teller.consume(0.0, limit.key("held").cost(0).once_for("held", HOUR)).await.granted().unwrap();
     teller.commit().await;
+    consume_in(&world.pool, [limit.key("now").cost(0).once_for("now", HOUR)]).await;
     let sweeper = |seconds| Sweeper::new().share(100).margin(MINUTE).at(second(seconds));
     let forgotten = async |seconds| sweeper(seconds).sweep(&world.pool).await.unwrap().calls;
     assert_eq!(forgotten(3_659.999_999).await, 0);
     assert_eq!(Sweeper::new().dry_run().at(second(9e3)).sweep(&world.pool).await.unwrap().calls, 0);
-    assert_eq!(forgotten(3_660.0).await, 2);
+    let mut conn = world.connect().await;
+    let mut held = conn.begin().await.unwrap();
+    sqlx::query("select from tollgate.calls where id = 'held' for update").execute(&mut *held).await.unwrap();
+    assert_eq!(soon(forgotten(3_660.0)).await, 2, "and waits for nobody");
+    held.rollback().await.unwrap();
+    let by_clock = Sweeper::new().share(100).margin(MINUTE).sweep(&world.pool).await.unwrap();
+    assert_eq!(by_clock.calls, 1);
     let mut teller = Teller::of(&world).await;
     let error = limiter().at(second(3_660.0)).settle(&mut teller.tx, first.clone(), 0).await.unwrap_err();
     assert!(matches!(error, Error::Lapsed { .. }), "{error}");
@@ -418,7 +457,7 @@ async fn an_id_is_forgotten_when_it_need_not_be_known_any_more() {
     // The id is another call's by now, with other charges.
     let error = patient(&world.pool).build().settle(first, 0).await.unwrap_err();
     assert!(matches!(error, Error::Lapsed { .. }), "{error}");
-    assert_eq!((left(&world.pool, limit.global()).await, stored(&mut world.connect().await).await), (2, 1));
+    assert_eq!((left(&world.pool, limit.global()).await, stored(&mut conn).await), (2, 2));
 }
 
 /// Four reapers, and as many who settle, over the same calls: each token comes back once.
@@ -459,7 +498,7 @@ async fn reapers_and_late_settlers_give_back_each_call_once() {
     assert_eq!(stored(&mut world.connect().await).await, 0);
 }
 
-/// One call that cannot be given back stands in nobody's way, and an event names it.
+/// A call that cannot be given back, or read, stands in nobody's way, and an event names it.
 #[test]
 fn a_call_that_cannot_be_given_back_leaves_the_others_alone() {
     let mut owed = String::new();
@@ -474,13 +513,18 @@ fn a_call_that_cannot_be_given_back_leaves_the_others_alone() {
         consume_in(&world.pool, [wallet.global().cost(5).lapses_after(Duration::from_micros(1))]).await;
         world.sql(&format!("update tollgate.durable set value = {}, full_at = '9999-01-01'", i64::MAX)).await;
         world.sql("update tollgate.calls set lapses_at = 'epoch' where name = 'full'").await;
+        consume_in(&world.pool, [USER.key("later").lapses_after(HOUR)]).await;
+        consume_in(&world.pool, [USER.key("torn").lapses_after(Duration::from_micros(1))]).await;
+        world.sql("update tollgate.calls set lapses_at = 'epoch', charges = '3' where key = 'torn'").await;
         assert_eq!(sweeper().reap(&world.pool).await.unwrap(), 100);
-        let ids = sqlx::query_scalar("select id from tollgate.calls").fetch_all(&world.pool).await.unwrap();
-        [owed] = ids.try_into().expect("it stays owed");
+        assert_eq!(stored(&mut world.connect().await).await, 3, "both stay owed, and one has not lapsed");
+        let id = sqlx::query_scalar("select id from tollgate.calls where name = 'full'");
+        owed = id.fetch_one(&world.pool).await.unwrap();
         world.sql("update tollgate.durable set value = 0, full_at = ts").await;
         assert_eq!(sweeper().reap(&world.pool).await.unwrap(), 1);
         assert_eq!(left(&world.pool, wallet.global()).await, 5);
     });
+    assert_eq!(log.lines().filter(|line| line.contains("cannot be read")).count(), 2);
     let told: Vec<_> = log.lines().filter(|line| line.contains("could not be given back")).collect();
     assert!(matches!(told[..], [line] if line.contains(&format!("limit=\"full\" id=\"{owed}\""))), "{told:?}");
 }
@@ -586,6 +630,30 @@ async fn a_lease_with_an_id_is_shared_and_ends_for_all_at_once() {
         // The late caller holds no slot, and would work beside two others.
         let error = gate.acquire(ask()).await.unwrap_err();
         assert!(matches!(error, Error::ReceiptUsed { .. }), "{error}");
+        world.sql("truncate tollgate.calls").await;
+    }
+}
+
+/// The look has read the row before the lease is taken, and finds the stored call of the lease.
+#[tokio::test]
+async fn a_look_during_which_a_lease_is_taken_looks_again() {
+    let world = World::new().await;
+    let proxy = Proxy::new(&world.url());
+    for limit in both(&Limit::concurrency("leases", 2, MINUTE)) {
+        let ask = move || limit.global().once("job");
+        let mut conn = proxy.connect().await;
+        let before = proxy.statements();
+        limiter().check(&mut conn, [ask()]).await.unwrap().granted().unwrap();
+        let of_one = proxy.statements() - before;
+        proxy.hold_after(of_one - 1);
+        let held = ask();
+        let look = tokio::spawn(async move { limiter().check(&mut conn, [held]).await });
+        proxy.until_held().await;
+        consume_in(&world.pool, [ask()]).await;
+        let before = proxy.statements();
+        proxy.release();
+        let seen = soon(look).await.unwrap().unwrap().granted().unwrap();
+        assert_eq!((seen.source, proxy.statements() - before), (Source::Repeated, 1 + of_one));
         world.sql("truncate tollgate.calls").await;
     }
 }

@@ -63,6 +63,50 @@ async fn each_verb_takes_so_many_round_trips() {
     assert_eq!(count(&proxy, &mut conn, &patient, "patient").await, table);
 }
 
+/// `lock_one.sql` estimates what the plan computes. Where it locks a row for nothing, or leaves one alone that suffices,
+/// the answer is the same, and only these costs differ.
+#[tokio::test]
+async fn a_call_of_one_row_locks_it_if_it_is_granted_and_only_then() {
+    const SPAN: Duration = Duration::from_secs(10);
+    let world = World::new().await;
+    let proxy = Proxy::new(&world.url());
+    let (mut conn, mut other) = (proxy.connect().await, world.connect().await);
+    let limits = [
+        Limit::token_bucket("bucket", 8, SPAN),
+        Limit::token_bucket("unlogged", 8, SPAN).ephemeral(),
+        Limit::stepped_bucket("steps", 4, SPAN).capacity(8),
+        Limit::stepped_bucket("unlogged steps", 4, SPAN).capacity(8).ephemeral(),
+        Limit::fixed_window("window", 8, SPAN).start(Duration::from_secs(3)),
+        Limit::fixed_window("spread", 8, SPAN),
+        Limit::sliding_window("sliding", 8, SPAN),
+        Limit::wallet("wallet"),
+    ];
+    for (limit, after, cost) in limits.iter().flat_map(|limit| {
+        let asked = move |after| [1_u64, 4].map(|cost| (limit, after, cost));
+        [0.0, 3.0, 9.0, 14.0, 23.0].into_iter().flat_map(asked)
+    }) {
+        let key = format!("{after} {cost}");
+        let mut tx = conn.begin().await.unwrap();
+        let before = LIMITER.at(second(0.0));
+        if limit.name() == "wallet" {
+            before.credit(&mut tx, limit.key(&key).cost(4)).await.unwrap();
+        } else {
+            before.consume(&mut tx, limit.key(&key).cost(8)).await.unwrap().granted().unwrap();
+        }
+        tx.commit().await.unwrap();
+        let mut tx = conn.begin().await.unwrap();
+        let sent = proxy.statements();
+        let decision = LIMITER.at(second(after)).consume(&mut tx, limit.key(&key).cost(cost)).await.unwrap();
+        let sent = proxy.statements() - sent;
+        let (table, name) = (limit.spec().storage, limit.name());
+        let free = format!("select from tollgate.{table} where name = $1 and key = $2 for update skip locked");
+        let free = sqlx::query(sqlx::AssertSqlSafe(free)).bind(name).bind(&key).fetch_optional(&mut other).await;
+        let expected = if decision.is_granted() { (2, false) } else { (1, true) };
+        assert_eq!((sent, free.unwrap().is_some()), expected, "{name} {key}: {decision:?}");
+        tx.rollback().await.unwrap();
+    }
+}
+
 /// The round trips of each verb, in a transaction of their own that was begun before, on rows of `key`.
 async fn count(proxy: &Proxy, conn: &mut PgConnection, limiter: &Limiter, key: &str) -> Vec<(&'static str, u64)> {
     let mut tx = conn.begin().await.unwrap();

@@ -280,10 +280,13 @@ async fn serve(listener: UnixListener, server: Arc<Mutex<PgConnectOptions>>, wir
 pub(crate) async fn reach(server: &PgConnectOptions) -> std::io::Result<Box<dyn Stream>> {
     let (host, port) = (server.get_host(), server.get_port());
     let directory = server.get_socket().cloned().or_else(|| host.starts_with('/').then(|| host.into()));
-    Ok(match directory {
-        Some(directory) => Box::new(UnixStream::connect(socket(&directory, port)).await?),
-        None => Box::new(TcpStream::connect((host, port)).await?),
-    })
+    if let Some(directory) = directory {
+        return Ok(Box::new(UnixStream::connect(socket(&directory, port)).await?));
+    }
+    let stream = TcpStream::connect((host, port)).await?;
+    // A message is several small writes.
+    stream.set_nodelay(true)?;
+    Ok(Box::new(stream))
 }
 
 pub(crate) trait Stream: AsyncRead + AsyncWrite + Send + Unpin {}

@@ -1,9 +1,9 @@
 //! A ledger in cases that no other test of the core meets.
 
 use crate::algebra::{State, Timestamp};
-use crate::plan::tests::{BUCKET, NOW, SLOTS, decided, receipt, unlimited, used};
+use crate::plan::tests::{BUCKET, NOW, SLOTS, WALLET, decided, receipt, unlimited, used};
 use crate::plan::{Answer, Call, CallRow, Outcome, Plan};
-use crate::{DAY, Error, HOUR, Receipt, Request, SECOND, Tokens, split};
+use crate::{DAY, Error, HOUR, Limit, Reason, Receipt, Request, SECOND, Tokens, split};
 
 /// The outcome of calls over rows, and over stored calls.
 fn over(calls: Vec<Call>, found: &[Option<State>], known: &[Option<CallRow>]) -> Outcome {
@@ -83,6 +83,33 @@ fn a_split_over_an_unlimited_limit_asks_no_row() {
     let call = call.under(|_, key| (key.as_str() == "k").then(|| unlimited("")));
     let answers = decided([call], &[Some(used(10)), Some(used(10))]).answers;
     assert!(matches!(answers[0], Ok(Answer::Granted { .. })), "{answers:?}");
+}
+
+#[test]
+fn a_split_of_nothing_charges_nothing_to_its_first_row() {
+    let charged = receipt(split(0, [BUCKET.key("k"), BUCKET.key("l")])).charges;
+    assert_eq!(charged.iter().map(|charge| charge.key.as_str()).collect::<Vec<_>>(), ["k"]);
+}
+
+#[test]
+fn a_debt_refuses_what_is_asked_beside_a_split() {
+    let in_debt = decided([Call::debit(BUCKET.key("d").cost(11))], &[None]).changes.remove(0).state;
+    let mut requests = split(1, [BUCKET.key("k"), BUCKET.key("l")]);
+    requests.push(BUCKET.key("d").cost(0));
+    let answers = decided([Call::consume(requests)], &[Some(in_debt), None, None]).answers;
+    assert!(matches!(answers[0], Ok(Answer::Denied(_))), "{answers:?}");
+}
+
+/// Only a definition with another kind than the row was written with asks this.
+#[test]
+fn a_shadow_over_money_that_is_no_wallet_is_short_for_ever() {
+    let money = decided([Call::credit(WALLET.key("k").cost(9))], &[None]).changes.remove(0).state;
+    let bucket = Limit::token_bucket("wallet", 10, HOUR);
+    let requests = [BUCKET.key("k"), bucket.key("k").shadow()];
+    let answers = decided([Call::consume(requests)], &[None, Some(money)]).answers;
+    let Ok(answer @ Answer::Granted { .. }) = &answers[0] else { panic!("{answers:?}") };
+    let would_deny = answer.would_deny();
+    assert_eq!(would_deny.iter().map(|by| (by.reason, by.retry_at)).collect::<Vec<_>>(), [(Reason::Short, None)]);
 }
 
 #[test]

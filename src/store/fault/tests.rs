@@ -186,3 +186,10 @@ fn what_this_machine_cannot_do_is_no_outage() {
         assert!(!is_outage(io::Error::from_raw_os_error(number).into()), "{number}");
     }
 }
+
+#[test]
+fn only_an_answer_that_did_not_come_in_time_is_a_timeout() {
+    let is_timeout = |kind: io::ErrorKind| database(Step::Lock, "one", io::Error::from(kind).into()).is_timeout();
+    assert_eq!([io::ErrorKind::TimedOut, io::ErrorKind::ConnectionReset].map(is_timeout), [true, false]);
+    assert!(!reported(Step::Lock, "57014", "").is_timeout());
+}

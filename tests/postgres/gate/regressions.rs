@@ -98,6 +98,18 @@ async fn a_trigger_that_suppresses_a_write_is_the_error_of_those_who_ask_that_ro
     corrupt(Limiter::new().consume(&mut tx, MANY.key("bad")).await.unwrap_err());
 }
 
+#[tokio::test]
+async fn a_limit_that_is_a_bucket_now_leaves_no_list_in_its_row() {
+    let world = World::new().await;
+    let gate = world.gate();
+    for limit in [Limit::sliding_window("kind", 10, HOUR), Limit::token_bucket("kind", 10, HOUR)] {
+        gate.consume(limit.key("k")).await.unwrap().granted().unwrap();
+    }
+    let list: Option<Vec<i64>> =
+        sqlx::query_scalar("select list from tollgate.durable").fetch_one(&world.pool).await.unwrap();
+    assert_eq!(list, None);
+}
+
 /// A server that cannot answer keeps the connection of the call, and further calls do not take one more connection
 /// each.
 #[tokio::test]
