@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
+use chrono::Utc;
 use sqlx::postgres::PgPoolOptions;
 use sqlx::{Connection, PgConnection, PgPool};
 use tokio::sync::Barrier;
@@ -95,35 +96,50 @@ async fn a_receipt_is_used_once_in_either_table_and_by_either_of_the_two() {
     }
 }
 
-/// A settlement at the cost that was charged changes no row of a limit.
+/// A settlement at the cost that was charged changes no row of a limit, and takes other statements than one that does.
 #[tokio::test]
-async fn a_settlement_at_the_charged_cost_uses_its_call_and_no_other() {
+async fn a_settlement_uses_its_call_and_no_other_and_none_outside_of_a_transaction() {
     let world = World::new().await;
     let mut conn = world.connect().await;
     let [one, other] = ["one", "other"].map(|name| Limit::token_bucket(name, 10, EVER));
-    for with in [|request: Request, id: &str| request.once(id), |request: Request, _: &str| request.lapses_after(HOUR)]
-    {
+    let ways = [(true, 1), (true, 0), (false, 1), (false, 0)];
+    for (limit, (has_id, cost)) in both(&one).into_iter().flat_map(|one| ways.map(|way| (one.clone(), way))) {
+        let with = |request: Request, id| if has_id { request.once(id) } else { request.lapses_after(HOUR) };
         let mut grants = Vec::new();
-        for (limit, key, id) in [(&one, "k", "a"), (&one, "k", "b"), (&one, "l", "a"), (&other, "k", "a")] {
+        for (limit, key, id) in [(&limit, "k", "a"), (&limit, "k", "b"), (&limit, "l", "a"), (&other, "k", "a")] {
             grants.push(consume_in(&world.pool, [with(limit.key(key), id)]).await);
         }
+        let before = rows_and_calls(&world).await;
+        let outside = &mut BegunByHand(&mut conn);
+        let settled = limiter().settle(outside, grants[0].clone(), cost).await.map(drop);
+        let asked = limiter().consume(outside, limit.key("k").once("new")).await.map(drop);
+        for answer in [settled, asked] {
+            assert!(matches!(answer, Err(Error::NotInTransaction)), "{answer:?}");
+        }
+        assert_eq!(rows_and_calls(&world).await, before);
         let settle = async |grant: &Grant, cost: u32| {
             let mut tx = world.begin().await;
             let settled = limiter().settle(&mut tx, grant.clone(), cost).await;
             tx.commit().await.unwrap();
             settled.map(drop)
         };
-        let outside = limiter().settle(&mut BegunByHand(&mut conn), grants[0].clone(), 1).await;
-        assert!(matches!(outside, Err(Error::NotInTransaction)), "{outside:?}");
-        settle(&grants[0], 1).await.unwrap();
+        settle(&grants[0], cost).await.unwrap();
         let error = settle(&grants[0], 0).await.unwrap_err();
         assert!(matches!(error, Error::ReceiptUsed { .. }), "{error}");
         for grant in &grants[1..] {
             settle(grant, 0).await.unwrap();
         }
+        assert_eq!(left(&world.pool, limit.key("k")).await, 10 - i64::from(cost));
+        assert_eq!(stored(&mut conn).await, if has_id { 4 } else { 0 });
+        world.sql("truncate tollgate.ephemeral, tollgate.durable, tollgate.calls").await;
     }
-    assert_eq!(left(&world.pool, one.key("k")).await, 8);
-    assert_eq!(stored(&mut conn).await, 4, "only the ids are kept");
+}
+
+/// All that is stored, as texts.
+async fn rows_and_calls(world: &World) -> Vec<String> {
+    let sql = "select r::text from tollgate.durable r union all select r::text from tollgate.ephemeral r
+                union all select c::text from tollgate.calls c order by 1";
+    sqlx::query_scalar(sql).fetch_all(&world.pool).await.unwrap()
 }
 
 /// One addition over three levels, in two tables, each by its own rule.
@@ -374,8 +390,12 @@ async fn what_nobody_settles_comes_back_less_what_was_reported() {
         [org, team, user.lapses_after(span)]
     };
     let stream = gate.stream(ask(Duration::from_millis(300))).await.unwrap().granted().unwrap();
+    consume_in(&world.pool, levels(0).map(|request| request.lapses_after(HOUR))).await;
     stream.add(9_u32);
     stream.report().await.unwrap();
+    let reported = sqlx::query_scalar("select count(*) from tollgate.calls where reported > 0");
+    let reported: i64 = reported.fetch_one(&world.pool).await.unwrap();
+    assert_eq!(reported, 1);
     stream.add(8_u32);
     // The gate itself gives it back, and a late caller gets an error that says so.
     soon(async { while left(&world.pool, levels(0)[0].clone()).await != 991 {} }).await;
@@ -458,6 +478,29 @@ async fn an_id_is_forgotten_when_it_need_not_be_known_any_more() {
     let error = patient(&world.pool).build().settle(first, 0).await.unwrap_err();
     assert!(matches!(error, Error::Lapsed { .. }), "{error}");
     assert_eq!((left(&world.pool, limit.global()).await, stored(&mut conn).await), (2, 2));
+}
+
+/// A settlement locks its call before it writes it, and the sweeper passes over what is locked.
+#[tokio::test]
+async fn an_id_is_not_forgotten_while_its_call_is_settled() {
+    let world = World::new().await;
+    let proxy = Proxy::new(&world.url());
+    let mut conn = proxy.connect().await;
+    let [limit, _] = ten();
+    let grant = consume_in(&world.pool, [limit.key("k").cost(4).once_for("job", HOUR)]).await;
+    proxy.hold_after(3);
+    let settled = tokio::spawn(async move {
+        let mut tx = conn.begin().await.unwrap();
+        let settled = limiter().settle(&mut tx, grant, 1).await;
+        tx.commit().await.unwrap();
+        settled
+    });
+    soon(proxy.until_held()).await;
+    let later = Sweeper::new().share(100).margin(MINUTE).at(Utc::now() + 2 * HOUR);
+    assert_eq!(later.sweep(&world.pool).await.unwrap().calls, 0);
+    proxy.release();
+    soon(settled).await.unwrap().unwrap();
+    assert_eq!((left(&world.pool, limit.key("k")).await, stored(&mut world.connect().await).await), (9, 1));
 }
 
 /// Four reapers, and as many who settle, over the same calls: each token comes back once.

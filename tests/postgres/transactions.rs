@@ -4,6 +4,7 @@
 use std::sync::LazyLock;
 use std::time::Duration;
 
+use chrono::{DateTime, Utc};
 use sqlx::{Connection, Executor, PgConnection, PgTransaction, Row};
 use tollgate::{
     BegunByHand, Decision, Error, FitError, InTransaction, Limit, Limiter, MINUTE, Receipt, SECOND, SetupFault, Step,
@@ -469,6 +470,25 @@ async fn outside_a_transaction_every_verb_that_would_write_says_so() {
         let balance = looking.at(second(0.0)).balance(&mut conn, limit.key("present")).await.unwrap();
         assert_eq!(balance.remaining, tokens(5));
         world.sql("truncate tollgate.ephemeral, tollgate.durable").await;
+    }
+}
+
+/// One that began long ago decides by the clock of now.
+#[tokio::test]
+async fn the_clock_is_that_of_the_call_and_not_of_its_transaction() {
+    let world = World::new().await;
+    let mut tx = world.begin().await;
+    let mut began: DateTime<Utc> = sqlx::query_scalar("select clock_timestamp()").fetch_one(&mut *tx).await.unwrap();
+    let sharded = Limit::token_bucket("sharded", 100, MINUTE).shards(4);
+    for limit in ten().into_iter().chain([sharded]) {
+        // Of one row that is missing and of one that is there, of several, and of a look.
+        for keys in [["k"].as_slice(), &["k"], &["k", "l"], &["k", "l"]] {
+            let requests = || keys.iter().map(|key| limit.key(*key));
+            let taken = limiter().consume(&mut tx, requests()).await.unwrap().granted().unwrap();
+            let seen = limiter().check(&mut tx, requests()).await.unwrap().granted().unwrap();
+            assert!(began < taken.decided_at && taken.decided_at < seen.decided_at, "{limit:?} {keys:?}");
+            began = seen.decided_at;
+        }
     }
 }
 
