@@ -97,16 +97,19 @@ async fn a_receipt_is_used_once_in_either_table_and_by_either_of_the_two() {
 }
 
 /// A settlement at the cost that was charged changes no row of a limit, and takes other statements than one that does.
+/// A gate has statements of its own.
 #[tokio::test]
 async fn a_settlement_uses_its_call_and_no_other_and_none_outside_of_a_transaction() {
     let world = World::new().await;
     let mut conn = world.connect().await;
     let [one, other] = ["one", "other"].map(|name| Limit::token_bucket(name, 10, EVER));
-    let ways = [(true, 1), (true, 0), (false, 1), (false, 0)];
-    for (limit, (has_id, cost)) in both(&one).into_iter().flat_map(|one| ways.map(|way| (one.clone(), way))) {
+    let gate = patient(&world.pool).build();
+    let ways = [(true, 1), (true, 0), (false, 1), (false, 0)].into_iter().flat_map(|way| [(way, false), (way, true)]);
+    for (limit, ((has_id, cost), by_gate)) in both(&one).iter().flat_map(|one| ways.clone().map(move |way| (one, way)))
+    {
         let with = |request: Request, id| if has_id { request.once(id) } else { request.lapses_after(HOUR) };
         let mut grants = Vec::new();
-        for (limit, key, id) in [(&limit, "k", "a"), (&limit, "k", "b"), (&limit, "l", "a"), (&other, "k", "a")] {
+        for (limit, key, id) in [(limit, "k", "a"), (limit, "k", "b"), (limit, "l", "a"), (&other, "k", "a")] {
             grants.push(consume_in(&world.pool, [with(limit.key(key), id)]).await);
         }
         let before = rows_and_calls(&world).await;
@@ -118,6 +121,9 @@ async fn a_settlement_uses_its_call_and_no_other_and_none_outside_of_a_transacti
         }
         assert_eq!(rows_and_calls(&world).await, before);
         let settle = async |grant: &Grant, cost: u32| {
+            if by_gate {
+                return gate.settle(grant.clone(), cost).await.map(drop);
+            }
             let mut tx = world.begin().await;
             let settled = limiter().settle(&mut tx, grant.clone(), cost).await;
             tx.commit().await.unwrap();
