@@ -4,7 +4,6 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
-use chrono::Utc;
 use sqlx::postgres::PgPoolOptions;
 use sqlx::{Connection, PgConnection, PgPool};
 use tokio::sync::Barrier;
@@ -494,6 +493,7 @@ async fn an_id_is_not_forgotten_while_its_call_is_settled() {
     let mut conn = proxy.connect().await;
     let [limit, _] = ten();
     let grant = consume_in(&world.pool, [limit.key("k").cost(4).once_for("job", HOUR)]).await;
+    let later = Sweeper::new().share(100).margin(MINUTE).at(grant.decided_at + 2 * HOUR);
     proxy.hold_after(3);
     let settled = tokio::spawn(async move {
         let mut tx = conn.begin().await.unwrap();
@@ -502,7 +502,6 @@ async fn an_id_is_not_forgotten_while_its_call_is_settled() {
         settled
     });
     soon(proxy.until_held()).await;
-    let later = Sweeper::new().share(100).margin(MINUTE).at(Utc::now() + 2 * HOUR);
     assert_eq!(later.sweep(&world.pool).await.unwrap().calls, 0);
     proxy.release();
     soon(settled).await.unwrap().unwrap();

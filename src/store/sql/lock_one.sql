@@ -1,8 +1,8 @@
 -- Locks one row and reads it; no value where the row is missing. A row whose committed balance is evidently too low is
 -- read without a lock. The clock is read after the lock.
 --
--- "Evidently too low" is an estimate in floats. No row is that is full by now, or whose first entry may have left. It
--- only decides whether to lock; the caller decides on the state that comes back.
+-- "Evidently too low" is an estimate in floats. No row is that is full by now, or whose first entry may have left; a
+-- wallet has none. It only decides whether to lock; the caller decides on the state that comes back.
 --
 -- $1 part, $2 name, $3 key, $4 shard
 -- $5 the value needed, in micro-tokens, counted from a full row; null to lock in any case
@@ -33,7 +33,7 @@ short as materialized (
                else (p.now - p.since) / $7::float8
            end < $5::int8::float8
        and p.is_used
-       and (p.list is null or p.list[2]::float8 > p.now * 1e6::float8)
+       and coalesce(p.list[2]::float8 > p.now * 1e6::float8, true)
 ),
 held as materialized (
     select r.value, r.ts, r.full_at, r.list

@@ -22,7 +22,7 @@ short as materialized (
                else (p.now - p.since) / $7::float8
            end < $5::int8::float8
        and p.is_used
-       and (p.list is null or p.list[2]::float8 > p.now * 1e6::float8)
+       and coalesce(p.list[2]::float8 > p.now * 1e6::float8, true)
 ),
 held as materialized (
     select r.value, r.ts, r.full_at, r.list
