@@ -3,6 +3,7 @@
 use std::path::PathBuf;
 use std::process::Command;
 
+use chrono::{DateTime, Utc};
 use fastrand::Rng;
 use serde_json::Value;
 use sqlx::{AssertSqlSafe, Connection, PgConnection};
@@ -300,6 +301,34 @@ async fn a_refusal_and_a_look_write_nothing_and_lock_nothing() {
         run(&mut conn, "rollback").await;
     }
     assert_eq!(world.rows().await, 2);
+}
+
+/// A row that was inserted only to be locked is deleted, and no other.
+#[tokio::test]
+async fn a_debit_of_nothing_leaves_no_row_and_the_others() {
+    let world = World::new().await;
+    let mut conn = owner(&world).await;
+    for limit in [Limit::token_bucket("ten", 10, EVER), Limit::token_bucket("unlogged", 10, EVER).ephemeral()] {
+        define(&mut conn, &limit).await;
+        let name = limit.name();
+        run(&mut conn, &format!("select tollgate.consume('{name}', 'k', 8), tollgate.debit('{name}', 'new', 0)")).await;
+        assert!(one::<bool>(&mut conn, &format!("select tollgate.balance('{name}', 'k') < 3")).await, "{name}");
+    }
+    assert_eq!(world.rows().await, 2);
+}
+
+/// Its transaction may have begun long ago.
+#[tokio::test]
+async fn an_override_is_dated_when_it_is_set() {
+    let world = World::new().await;
+    let mut conn = owner(&world).await;
+    defined(&mut conn).await;
+    run(&mut conn, "begin").await;
+    let before: DateTime<Utc> = one(&mut conn, "select clock_timestamp()").await;
+    run(&mut conn, "select tollgate.set_override('ten', 'k', 'deny', reason => 'a test')").await;
+    run(&mut conn, "select tollgate.slow_down('ten', 'k'), tollgate.pause('ten', 'k', lasting => '1 minute')").await;
+    let dated = format!("select count(*) from tollgate.overrides where least(set_at, starts_at) > '{before}'");
+    assert_eq!(one::<i64>(&mut conn, &dated).await, 3);
 }
 
 #[tokio::test]
