@@ -29,6 +29,7 @@ fn the_core_suite_passes_on_citus() {
         "the_sweeper_deletes_stale_shards",
         "goes_when_its_last_grant_has_left_it",
         "an_id_is_forgotten_when",
+        "an_id_is_not_forgotten_while",
         "a_sweeper_gives_back",
         "and_pays_only_what_it_has",
         "no_debt_is_lost_to_a_sweep",
@@ -111,6 +112,7 @@ fn run_core_suite<'a>(more: impl IntoIterator<Item = &'a str>, on: impl FnOnce(&
     let other = [
         "ended_by_hand_is_none",
         "is_held_between_the_statements",
+        "during_which_a_lease_is_taken_looks_again",
         "the_failure_names_limit_and_step",
         "named_statements_are_prepared_once",
         "decides_a_list_of_calls_in_few_batches",
