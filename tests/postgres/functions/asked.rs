@@ -317,6 +317,21 @@ async fn a_debit_of_nothing_leaves_no_row_and_the_others() {
     assert_eq!(world.rows().await, 2);
 }
 
+/// Of missing rows, and of rows that are there, which take a shorter way.
+#[tokio::test]
+async fn several_limits_tell_the_least_that_remains() {
+    let world = World::new().await;
+    let mut conn = owner(&world).await;
+    defined(&mut conn).await;
+    for (verb, of_ten, of_owing, least) in [("consume", 1, 5, 5), ("consume", 1, 2, 3), ("check", 7, 1, 1)] {
+        let sql = format!(
+            "select remaining = {least} from tollgate.{verb}_all(array[tollgate.request('ten', 'k', {of_ten}), \
+             tollgate.request('owing', 'k', {of_owing})])"
+        );
+        assert!(one::<bool>(&mut conn, &sql).await, "{sql}");
+    }
+}
+
 /// Its transaction may have begun long ago.
 #[tokio::test]
 async fn an_override_is_dated_when_it_is_set() {
