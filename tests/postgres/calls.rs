@@ -9,8 +9,8 @@ use sqlx::{Connection, PgConnection, PgPool};
 use tokio::sync::Barrier;
 use tokio::task::JoinSet;
 use tollgate::{
-    BegunByHand, DAY, Decision, Error, FitError, Grant, HOUR, Limit, MINUTE, OnFailure, Receipt, Request, SECOND,
-    Source, Sweeper, Tokens,
+    BegunByHand, DAY, Decision, Error, FitError, Gate, Grant, HOUR, Limit, MINUTE, OnFailure, Receipt, Request, SECOND,
+    Settlement, Source, Sweeper, Tokens,
 };
 
 use crate::gate::stage::{EVER, one_connection, patient, pool, soon};
@@ -119,15 +119,7 @@ async fn a_settlement_uses_its_call_and_no_other_and_none_outside_of_a_transacti
             assert!(matches!(answer, Err(Error::NotInTransaction)), "{answer:?}");
         }
         assert_eq!(rows_and_calls(&world).await, before);
-        let settle = async |grant: &Grant, cost: u32| {
-            if by_gate {
-                return gate.settle(grant.clone(), cost).await.map(drop);
-            }
-            let mut tx = world.begin().await;
-            let settled = limiter().settle(&mut tx, grant.clone(), cost).await;
-            tx.commit().await.unwrap();
-            settled.map(drop)
-        };
+        let settle = async |grant: &Grant, cost| settle(&world, by_gate.then_some(&gate), grant.clone(), cost).await;
         settle(&grants[0], cost).await.unwrap();
         let error = settle(&grants[0], 0).await.unwrap_err();
         assert!(matches!(error, Error::ReceiptUsed { .. }), "{error}");
@@ -140,8 +132,24 @@ async fn a_settlement_uses_its_call_and_no_other_and_none_outside_of_a_transacti
     }
 }
 
-/// All that is stored, as texts.
-async fn rows_and_calls(world: &World) -> Vec<String> {
+/// Settles by a gate, or in a transaction of its own.
+pub(crate) async fn settle(
+    world: &World,
+    gate: Option<&Gate>,
+    receipt: impl Into<Receipt>,
+    cost: u32,
+) -> Result<Settlement, Error> {
+    if let Some(gate) = gate {
+        return gate.settle(receipt, cost).await;
+    }
+    let mut tx = world.begin().await;
+    let settled = limiter().settle(&mut tx, receipt, cost).await;
+    tx.commit().await.unwrap();
+    settled
+}
+
+/// All rows and stored calls, as texts.
+pub(crate) async fn rows_and_calls(world: &World) -> Vec<String> {
     let sql = "select r::text from tollgate.durable r union all select r::text from tollgate.ephemeral r
                 union all select c::text from tollgate.calls c order by 1";
     sqlx::query_scalar(sql).fetch_all(&world.pool).await.unwrap()
@@ -696,7 +704,7 @@ async fn a_look_during_which_a_lease_is_taken_looks_again() {
         proxy.hold_after(of_one - 1);
         let held = ask();
         let look = tokio::spawn(async move { limiter().check(&mut conn, [held]).await });
-        proxy.until_held().await;
+        soon(proxy.until_held()).await;
         consume_in(&world.pool, [ask()]).await;
         let before = proxy.statements();
         proxy.release();

@@ -63,7 +63,7 @@ async fn each_verb_takes_so_many_round_trips() {
     assert_eq!(count(&proxy, &mut conn, &patient, "patient").await, table);
 }
 
-/// `lock_one.sql` estimates what the plan computes. Where it locks a row for nothing, or leaves one alone that suffices,
+/// `lock_one.sql` estimates what the plan computes. If it locks a row for nothing, or leaves one alone that suffices,
 /// the answer is the same, and only these costs differ.
 #[tokio::test]
 async fn a_call_of_one_row_locks_it_if_it_is_granted_and_only_then() {
@@ -85,7 +85,7 @@ async fn a_call_of_one_row_locks_it_if_it_is_granted_and_only_then() {
         let asked = move |after| [1_u64, 4, 8].map(|cost| (limit, after, cost));
         [5.0, 8.0, 11.0, 14.0, 23.0].into_iter().flat_map(asked)
     }) {
-        // Whose first entry has left is locked in any case.
+        // A row whose first entry has left is locked in any case.
         if limit.name() == "sliding" && cost == 8 {
             continue;
         }

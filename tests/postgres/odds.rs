@@ -8,7 +8,7 @@ use sqlx::{Connection, PgPool};
 use tokio::task::JoinSet;
 use tollgate::{Error, FitError, HOUR, Limit, Limiter, Receipt, SECOND, Source, Step, Sweeper, Tokens};
 
-use crate::calls::{consume_in, left, stored};
+use crate::calls::{consume_in, left, rows_and_calls, settle, stored};
 use crate::cancellation::{Cut, Cuts};
 use crate::gate::stage::{EVER, one_connection, patient, pool, soon};
 use crate::proxy::Proxy;
@@ -466,33 +466,20 @@ async fn a_settlement_that_overfills_a_wallet_changes_nothing() {
         gate.credit(wallet.global().cost(5)).await.unwrap();
         let asked = [BUCKET.key("k").cost(5), wallet.global().cost(5).lapses_after(HOUR)];
         let receipt = Receipt::from(gate.consume(asked).await.unwrap().granted().unwrap());
-        let settle = async || {
-            if by_gate {
-                return gate.settle(receipt.clone(), 0).await;
-            }
-            let mut tx = world.pool.begin().await.unwrap();
-            let settled = Limiter::new().settle(&mut tx, receipt.clone(), 0).await;
-            tx.commit().await.unwrap();
-            settled
-        };
-        let rows = async || {
-            let rows =
-                "select r::text from tollgate.durable r union all select c::text from tollgate.calls c order by 1";
-            sqlx::query_scalar::<_, String>(rows).fetch_all(&world.pool).await.unwrap()
-        };
+        let settle = async || settle(&world, by_gate.then_some(&gate), receipt.clone(), 0).await;
         world
             .sql(&format!(
                 "update tollgate.durable set value = {}, full_at = '9999-01-01' where name = 'full'",
                 i64::MAX
             ))
             .await;
-        let before = rows().await;
+        let before = rows_and_calls(&world).await;
         let error = settle().await.unwrap_err();
         assert!(
             matches!(&error, Error::DoesNotFit { limit, source: FitError::BalanceTooLarge } if limit == "full"),
             "{error:?}"
         );
-        assert_eq!((rows().await, before.len()), (before.clone(), 3));
+        assert_eq!((rows_and_calls(&world).await, before.len()), (before.clone(), 3));
         world.sql("update tollgate.durable set value = 0, full_at = ts where name = 'full'").await;
         settle().await.unwrap();
         assert_eq!([left(&world.pool, BUCKET.key("k")).await, left(&world.pool, wallet.global()).await], [1_000, 5]);

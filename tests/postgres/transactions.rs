@@ -473,7 +473,7 @@ async fn outside_a_transaction_every_verb_that_would_write_says_so() {
     }
 }
 
-/// One that began long ago decides by the clock of now.
+/// A transaction that began long ago decides by the clock of now.
 #[tokio::test]
 async fn the_clock_is_that_of_the_call_and_not_of_its_transaction() {
     let world = World::new().await;

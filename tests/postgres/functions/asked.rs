@@ -317,7 +317,7 @@ async fn a_debit_of_nothing_leaves_no_row_and_the_others() {
     assert_eq!(world.rows().await, 2);
 }
 
-/// Of missing rows, and of rows that are there, which take a shorter way.
+/// Rows that are there take a shorter way than missing ones.
 #[tokio::test]
 async fn several_limits_tell_the_least_that_remains() {
     let world = World::new().await;
@@ -332,7 +332,7 @@ async fn several_limits_tell_the_least_that_remains() {
     }
 }
 
-/// Its transaction may have begun long ago.
+/// The transaction of the call may have begun long ago.
 #[tokio::test]
 async fn an_override_is_dated_when_it_is_set() {
     let world = World::new().await;
