@@ -6,12 +6,14 @@ mod beside;
 mod bytes;
 mod errors;
 mod guide;
+mod lost;
 mod rights;
 mod rule;
 mod settings;
 mod traps;
 mod used;
 mod walk;
+mod wrong;
 
 use sqlx::PgConnection;
 use tollgate::{Limit, LimitKind, Storage, Tokens};

@@ -175,6 +175,7 @@ async fn an_override_that_is_none_is_an_error_of_our_class_in_sql() {
         "'ten', 'k', rate => 1, period => '0'",
         "'ten', 'k', rate => 1, period => '-1s'",
         "'ten', 'k', rate => 1, period => '1 month'",
+        "'ten', 'k', rate => 1, period => '1 year'",
         "'ten', 'k', rate => 1, period => '400000 days'",
         "'ten', 'k', rate => 1, kind => 'fixed_window'",
         "'ten', 'k', rate => 1, kind => 'leaky'",
@@ -192,6 +193,8 @@ async fn an_override_that_is_none_is_an_error_of_our_class_in_sql() {
         "'ten', 'k', 'deny', starts_at => '-infinity'",
         "'ten', 'k', 'deny', starts_at => '2100-01-01', ends_at => '2099-01-01'",
         "'ten', 'k', 'deny', ends_at => '2020-01-01'",
+        "'ten', 'k', 'deny', starts_at => '2019-01-01', ends_at => '2020-01-01'",
+        "'ten', 'k', 'deny', starts_at => '2019-01-01', lasting => '1 year'",
         "'ten', 'k', 'deny', lasting => '0'",
         "'ten', 'k', 'deny', lasting => '1h', ends_at => '2100-01-01'",
     ] {
@@ -211,11 +214,23 @@ async fn an_override_that_is_none_is_an_error_of_our_class_in_sql() {
         "'new', every_key => true, effect => 'deny'",
         "'new', 'k', rate => 1, period => '1s', kind => 'fixed_window'",
         "'money', 'k', max_reserved => 5",
+        "'ten', repeat('x', 512), 'deny', label => repeat('x', 255)",
         "'slide', 'k', rate => 5",
         "'runs', 'k', rate => 5, ends_at => 'infinity'",
     ] {
         run(&mut conn, &format!("select tollgate.set_override({right}, reason => 'x')")).await;
     }
+    // What is not named is that of the definition.
+    run(
+        &mut conn,
+        "select tollgate.define('owing', 'token_bucket', 10, '1 minute', max_reserved => 5);
+         select tollgate.set_override('owing', 'k', rate => 2, reason => 'x')",
+    )
+    .await;
+    let numbers = "select concat_ws(' ', kind, rate, period, capacity, max_reserved)
+                     from tollgate.overrides where name = 'owing'";
+    let numbers: String = sqlx::query_scalar(numbers).fetch_one(&mut conn).await.unwrap();
+    assert_eq!(numbers, "token_bucket 2000000 60000000 2000000 5000000");
 }
 
 /// An unlimited call takes nothing, and its receipt gives nothing back.

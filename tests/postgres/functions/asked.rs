@@ -1,4 +1,4 @@
-//! The answers of the functions to right and to wrong questions, and the state that they leave untouched.
+//! The answers of the functions, and the state that they leave untouched.
 
 use std::path::PathBuf;
 use std::process::Command;
@@ -27,7 +27,7 @@ where
 }
 
 /// Limits of each kind, of those that SQL decides and of those that it does not.
-async fn defined(conn: &mut PgConnection) {
+pub(super) async fn defined(conn: &mut PgConnection) {
     for limit in [
         Limit::token_bucket("ten", 10, EVER),
         Limit::token_bucket("owing", 10, EVER).max_reserved(5),
@@ -38,162 +38,6 @@ async fn defined(conn: &mut PgConnection) {
         Limit::token_bucket("sharded", 10, MINUTE).shards(2),
     ] {
         define(conn, &limit).await;
-    }
-}
-
-#[tokio::test]
-async fn a_wrong_question_is_an_error_of_our_class_and_charges_nothing() {
-    let world = World::new().await;
-    let mut conn = owner(&world).await;
-    defined(&mut conn).await;
-    let long = format!("'{}'", "x".repeat(513));
-    let of_limits = [
-        ("'unknown'", "TG001"),
-        ("null", "TG002"),
-        ("''", "TG002"),
-        ("'sliding'", "TG005"),
-        ("'running'", "TG005"),
-        ("'sharded'", "TG005"),
-    ];
-    let of_keys = [("null", "TG002"), ("''", "TG002"), (&*long, "TG002")];
-    let of_costs = [
-        ("null", "TG002"),
-        ("'NaN'", "TG002"),
-        ("'Infinity'", "TG002"),
-        ("0.0000001", "TG002"),
-        ("-1", "TG002"),
-        ("9223372036855", "TG002"),
-    ];
-    for verb in ["consume", "reserve", "check", "credit", "debit"] {
-        for (limit, code) in of_limits {
-            assert_eq!(
-                fails(&mut conn, &format!("select tollgate.{verb}({limit}, 'k', 1)")).await,
-                code,
-                "{verb} {limit}"
-            );
-        }
-        for (key, code) in of_keys {
-            assert_eq!(
-                fails(&mut conn, &format!("select tollgate.{verb}('ten', {key}, 1)")).await,
-                code,
-                "{verb} {key}"
-            );
-        }
-        for (cost, code) in of_costs {
-            let sql = format!("select tollgate.{verb}('ten', 'k', {cost})");
-            assert_eq!(fails(&mut conn, &sql).await, code, "{verb} {cost}");
-        }
-    }
-    for (several, code) in [
-        ("null", "TG002"),
-        ("'{}'", "TG002"),
-        ("array[null]::tollgate.request[]", "TG002"),
-        ("array[tollgate.request('ten', '')]", "TG002"),
-        ("array[tollgate.request('ten', null)]", "TG002"),
-        ("array[tollgate.request('window', null)]", "TG002"),
-        ("array[tollgate.request('ten', 'k'), tollgate.request('window', null)]", "TG002"),
-        ("array[tollgate.request('ten', 'k'), tollgate.request('ten', 'k', 'NaN')]", "TG002"),
-        ("array[tollgate.request('ten', 'k'), tollgate.request('unknown', 'k')]", "TG001"),
-        ("array[tollgate.request('ten', 'k'), tollgate.request('sliding', 'k')]", "TG005"),
-        ("array[tollgate.request('ten', 'k', 6), tollgate.request('ten', 'k', 6)]", "TG004"),
-        ("array[tollgate.request('ten', 'k', 9e12), tollgate.request('ten', 'k', 9e12)]", "TG004"),
-    ] {
-        for verb in ["consume_all", "reserve_all", "check_all"] {
-            assert_eq!(fails(&mut conn, &format!("select tollgate.{verb}({several})")).await, code, "{verb} {several}");
-        }
-    }
-    for (sql, code) in [
-        ("select tollgate.consume('ten', 'k', 11)", "TG004"),
-        ("select tollgate.consume_global('ten', 11)", "TG004"),
-        ("select tollgate.balance('ten', '')", "TG002"),
-        ("select tollgate.reset('ten', null)", "TG002"),
-        ("select tollgate.settle('ten', 'k', 1, null, now())", "TG002"),
-        ("select tollgate.settle('ten', 'k', 1, 0, null)", "TG002"),
-        ("select tollgate.settle('ten', 'k', 1, 0, 'infinity')", "TG002"),
-        ("select tollgate.cancel('ten', 'k', 1, now(), null)", "TG002"),
-        ("select tollgate.credit('ten', 'k', 1, '')", "TG002"),
-        ("select tollgate.credit('ten', 'k', 1, repeat('x', 256))", "TG002"),
-        ("select tollgate.credit('ten', 'k', 1, 'id', '-1s')", "TG002"),
-        ("select tollgate.granted(null)", "TG002"),
-        ("select tollgate.granted(d) from (values (1)) one left join tollgate.check('ten', 'k') d on false", "TG002"),
-        ("select tollgate.cancel('ten', 'k', 1, now(), '294276-12-31')", "TG002"),
-        ("select tollgate.credit('ten', 'k', 1, 'id', '0')", "TG002"),
-        ("select tollgate.credit('ten', 'k', 1, 'id', '365001 days')", "TG002"),
-        ("select tollgate.consume('ten', 'k', 5, up_to => 0)", "TG002"),
-        ("select tollgate.consume('ten', 'k', 5, up_to => 6)", "TG002"),
-        ("select tollgate.consume('ten', 'k', 5, up_to => 'NaN')", "TG002"),
-        ("select tollgate.consume('ten', 'k', 0, up_to => 1)", "TG002"),
-        ("select tollgate.consume('ten', 'k', 5, leaving => -1)", "TG002"),
-        ("select tollgate.consume('ten', 'k', 5, leaving => 0.0000001)", "TG002"),
-        ("select tollgate.consume('ten', 'k', 20, up_to => 11)", "TG004"),
-        ("select tollgate.check('ten', 'k', 5, leaving => 6)", "TG004"),
-        ("select tollgate.consume_global('ten', 5, leaving => 11)", "TG004"),
-        // No overload takes a cost for a key.
-        ("select tollgate.consume('ten', 1)", "42883"),
-    ] {
-        assert_eq!(fails(&mut conn, sql).await, code, "{sql}");
-    }
-    assert_eq!(world.rows().await, 0);
-    // A list that this release does not know may be money.
-    for list in ["{}", "{4}", "{3}", "{4,1,1}"] {
-        run(
-            &mut conn,
-            &format!("insert into tollgate.durable values (0, 'ten', '{list}', 0, 5, now(), '2100-01-01', '{list}')"),
-        )
-        .await;
-        assert_eq!(fails(&mut conn, &format!("select tollgate.consume('ten', '{list}')")).await, "TG006", "{list}");
-        assert_eq!(fails(&mut conn, &format!("select tollgate.credit('ten', '{list}', 1)")).await, "TG006", "{list}");
-    }
-}
-
-#[tokio::test]
-async fn a_definition_that_is_none_is_an_error_of_our_class() {
-    let world = World::new().await;
-    let mut conn = owner(&world).await;
-    for wrong in [
-        "null, 'token_bucket', 1, '1s'",
-        "'', 'token_bucket', 1, '1s'",
-        "repeat('x', 256), 'token_bucket', 1, '1s'",
-        "'x', 'leaky', 1, '1s'",
-        "'x', null, 1, '1s'",
-        "'x', 'token_bucket'",
-        "'x', 'token_bucket', 1",
-        "'x', 'token_bucket', null, '1s'",
-        "'x', 'token_bucket', 'NaN', '1s'",
-        "'x', 'token_bucket', 0.0000001, '1s'",
-        "'x', 'token_bucket', -1, '1s'",
-        "'x', 'token_bucket', 0, '1s'",
-        "'x', 'token_bucket', 1, null",
-        "'x', 'token_bucket', 1, '1 month'",
-        "'x', 'token_bucket', 1, '1 year'",
-        "'x', 'token_bucket', 1, '-1s'",
-        "'x', 'token_bucket', 1, '400000 days'",
-        "'x', 'token_bucket', 1, '1s', capacity => 0",
-        "'x', 'token_bucket', 1, '1s', capacity => -1",
-        "'x', 'token_bucket', 1, '1s', max_reserved => -1",
-        "'x', 'token_bucket', 1, '1s', max_reserved => 1, storage => 'ephemeral'",
-        "'x', 'token_bucket', 1, '1s', storage => 'memory'",
-        "'x', 'token_bucket', 1, '1s', start => '0'",
-        "'x', 'fixed_window', 1, '1h', start => '1h'",
-        "'x', 'token_bucket', 1, '1s', shards => 0",
-        "'x', 'token_bucket', 1, '1s', shards => 65",
-        "'x', 'token_bucket', 1, '1s', shards => 100000",
-        "'x', 'stepped_bucket', 1, '1s', shards => 2",
-        "'x', 'sliding_window', 1, '1s', capacity => 2",
-        "'x', 'sliding_window', 1, '1s', resolution => 64",
-        "'x', 'concurrency', 1001, '1s'",
-        "'x', 'wallet', 1",
-        "'x', 'wallet', storage => 'ephemeral'",
-    ] {
-        assert_eq!(fails(&mut conn, &format!("select tollgate.define({wrong})")).await, "TG002", "{wrong}");
-    }
-    for right in [
-        "'x', 'token_bucket', 1, '1s', capacity => 0, max_reserved => 1",
-        "'x', 'wallet', max_reserved => 5",
-        "'x', 'fixed_window', 0.5, '1 day', start => '22h'",
-        "'x', 'sliding_window', 10, '1m', resolution => 10",
-    ] {
-        run(&mut conn, &format!("select tollgate.define({right})")).await;
     }
 }
 
@@ -235,7 +79,7 @@ async fn a_refusal_that_no_wait_ends_says_so() {
     assert_eq!(error.message(), "limit 'money' exhausted (waiting does not help)");
 }
 
-/// Also of the deepest debt that a row can hold.
+/// Also of the deepest debt that a row can hold, and under an override.
 #[tokio::test]
 async fn a_balance_is_told_however_deep_the_debt_is() {
     let world = World::new().await;
@@ -244,7 +88,10 @@ async fn a_balance_is_told_however_deep_the_debt_is() {
     define(&mut conn, &owing).await;
     let debit = "select tollgate.debit('owing', 'k', 9223372036854.775807), tollgate.debit('owing', 'k', 0.000001)";
     run(&mut conn, debit).await;
-    assert_eq!(one::<String>(&mut conn, "select tollgate.balance('owing', 'k')::text").await, "-9223372036844.775808");
+    let balance = "select tollgate.balance('owing', 'k')::text";
+    assert_eq!(one::<String>(&mut conn, balance).await, "-9223372036844.775808");
+    run(&mut conn, "select tollgate.set_override('owing', 'k', 'deny', reason => 'a test')").await;
+    assert_eq!(one::<String>(&mut conn, balance).await, "-9223372036844.775808");
 }
 
 /// Both triggers make one key, and it does not depend on the settings by which the inserting session writes texts.
@@ -290,6 +137,7 @@ async fn a_refusal_and_a_look_write_nothing_and_lock_nothing() {
          tollgate.request('ten', 'k', 3)])",
         "select not granted from tollgate.check('ten', 'k', 2)",
         "select not granted from tollgate.check('ten', 'new', 2)",
+        "select not granted from tollgate.check_all(array[tollgate.request('ten', 'k', 2)])",
         "select not granted from tollgate.consume('ten', 'k', 0)",
         "select tollgate.balance('ten', 'k') > 3",
     ] {
@@ -301,6 +149,44 @@ async fn a_refusal_and_a_look_write_nothing_and_lock_nothing() {
         run(&mut conn, "rollback").await;
     }
     assert_eq!(world.rows().await, 2);
+}
+
+/// More than the capacity is for those to grant that reserve. A trigger does not.
+#[tokio::test]
+async fn who_does_not_reserve_takes_no_debt() {
+    let world = World::new().await;
+    let mut conn = owner(&world).await;
+    defined(&mut conn).await;
+    let several = "array[tollgate.request('owing', 'k', 12)]";
+    for call in [
+        "consume('owing', 'k', 12)",
+        "consume_global('owing', 12)",
+        "check('owing', 'k', 12)",
+        &format!("consume_all({several})"),
+        &format!("check_all({several})"),
+    ] {
+        assert_eq!(fails(&mut conn, &format!("select tollgate.{call}")).await, "TG004", "{call}");
+    }
+    for (call, left) in [("reserve('owing', 'k', 12)", "-2"), (&format!("reserve_all({several})"), "-2")] {
+        let reserve = format!("select granted and ready_at > decided_at from tollgate.{call}");
+        assert!(one::<bool>(&mut conn, &reserve).await, "{call}");
+        let balance = "select tollgate.balance('owing', 'k')::int::text";
+        assert_eq!(one::<String>(&mut conn, balance).await, left, "{call}");
+        run(&mut conn, "select tollgate.reset('owing', 'k')").await;
+    }
+    for (table, trigger) in [
+        ("one", "before insert on public.one for each row execute function tollgate.limit_rows"),
+        (
+            "many",
+            "after insert on public.many referencing new table as inserted for each statement
+               execute function tollgate.limit_inserts",
+        ),
+    ] {
+        run(&mut conn, &format!("create table public.{table} (); create trigger limited {trigger}('owing')")).await;
+        run(&mut conn, "truncate tollgate.durable; select tollgate.consume_global('owing', 10)").await;
+        let insert = format!("insert into public.{table} default values");
+        assert_eq!(fails(&mut conn, &insert).await, "PT429", "{table}");
+    }
 }
 
 /// A row that was inserted only to be locked is deleted, and no other.

@@ -218,48 +218,6 @@ async fn call_functions(mut conn: PgConnection, told: Arc<Mutex<Vec<Told>>>) {
     }
 }
 
-/// A call that has lost a race decides again, and puts back the rows that it had written.
-#[tokio::test]
-async fn where_a_later_row_was_lost_an_earlier_one_stays_as_it_was() {
-    let world = World::new().await;
-    let (mut one, mut other) = (owner(&world).await, owner(&world).await);
-    define(&mut one, &Limit::token_bucket("first", 10, EVER)).await;
-    define(&mut one, &Limit::token_bucket("second", 10, EVER)).await;
-    run(
-        &mut one,
-        "select tollgate.consume_all(array[tollgate.request('first', 'k'), tollgate.request('second', 'k')])",
-    )
-    .await;
-    let both = "select (granted, refused_by)::text
-                  from tollgate.consume_all(array[tollgate.request('first', 'k', 2), tollgate.request('second', 'k', 2),
-                                                  tollgate.request('first', 'new', 2)])";
-    for (spent, answer, left) in
-        [(3, "(t,)", "7.000000 4.000000 8.000000"), (3, "(f,second)", "7.000000 1.000000 10.000000")]
-    {
-        // Not before the other has seen both rows.
-        run(&mut one, "begin").await;
-        run(&mut one, &format!("select tollgate.consume('second', 'k', {spent})")).await;
-        let pid = crate::world::pid(&mut other).await;
-        let asking = async { sqlx::query_scalar::<_, String>(both).fetch_one(&mut other).await.unwrap() };
-        let committing = async {
-            world.until_blocked(pid).await;
-            run(&mut one, "commit").await;
-        };
-        let (told, ()) = soon(Box::pin(async { tokio::join!(asking, committing) })).await;
-        assert_eq!(told, answer);
-        let sql = "select concat_ws(' ', tollgate.balance('first', 'k'), tollgate.balance('second', 'k'),
-            tollgate.balance('first', 'new'))";
-        assert_eq!(sqlx::query_scalar::<_, String>(sql).fetch_one(&mut one).await.unwrap(), left);
-        if answer == "(t,)" {
-            run(&mut one, "select tollgate.reset('first', 'new'); delete from tollgate.durable where key = 'new'")
-                .await;
-        } else {
-            let rows = "select count(*) from tollgate.durable where key = 'new'";
-            assert_eq!(sqlx::query_scalar::<_, i64>(rows).fetch_one(&mut one).await.unwrap(), 0);
-        }
-    }
-}
-
 /// A window's row stands at the start of its step, so nothing but the clock dates the refusal.
 #[tokio::test]
 async fn a_refusal_is_dated_after_the_grant_that_causes_it() {
@@ -284,6 +242,27 @@ async fn a_refusal_is_dated_after_the_grant_that_causes_it() {
         grant.decided_at
     };
     let (refused_at, granted_at) = soon(Box::pin(async { tokio::join!(asking, granting) })).await;
+    assert!(refused_at > granted_at, "refused at {refused_at} by what was granted at {granted_at}");
+}
+
+/// The call sees a row with a token left, and waits for it. Meanwhile the row is emptied.
+#[tokio::test]
+async fn one_that_waited_is_refused_after_the_grant_that_causes_it() {
+    let world = World::new().await;
+    let (mut conn, mut other) = (owner(&world).await, owner(&world).await);
+    define(&mut conn, &Limit::fixed_window("window", 2, EVER)).await;
+    run(&mut conn, "select tollgate.consume('window', 'k')").await;
+    run(&mut other, "begin; select from tollgate.durable for update").await;
+    let pid = crate::world::pid(&mut conn).await;
+    let asking =
+        one::<DateTime<Utc>>(&mut conn, "select decided_at from tollgate.consume('window', 'k') where not granted");
+    let granting = async {
+        world.until_blocked(pid).await;
+        let granted_at = one(&mut other, "select decided_at from tollgate.consume('window', 'k') where granted").await;
+        run(&mut other, "commit").await;
+        granted_at
+    };
+    let (refused_at, granted_at): (_, DateTime<Utc>) = soon(Box::pin(async { tokio::join!(asking, granting) })).await;
     assert!(refused_at > granted_at, "refused at {refused_at} by what was granted at {granted_at}");
 }
 

@@ -1,5 +1,5 @@
 //! Random calls over the tables: the limiter makes each, is rolled back, and a function makes the same one. Answers and
-//! rows are equal. Now and then an operator overrides a limit.
+//! rows are equal. Now and then an operator overrides a limit. More of them: `TOLLGATE_TEST_STEPS=10000`.
 
 use std::collections::BTreeMap;
 
@@ -34,7 +34,12 @@ async fn the_functions_leave_the_rows_that_the_limiter_leaves() {
         said: BTreeMap::new(),
     };
     run(&mut conn, "begin").await;
-    for step in 0..STEPS {
+    let steps = std::env::var("TOLLGATE_TEST_STEPS").map_or(STEPS, |steps| steps.parse().unwrap());
+    for step in 0..steps {
+        if step % 100 == 99 {
+            // So that dead rows go.
+            run(&mut conn, "commit; begin").await;
+        }
         let call = walk.call();
         for request in call.requests() {
             define(&mut conn, request.limit()).await;
@@ -69,10 +74,14 @@ async fn the_functions_leave_the_rows_that_the_limiter_leaves() {
     }
 }
 
-/// The rows; none where the transaction has failed.
-async fn without_places(conn: &mut PgConnection, told: &Told) -> Vec<Stored> {
-    let found = if told.failed() { Vec::new() } else { rows(conn).await };
-    found.into_iter().map(|row| Stored { place: String::new(), ..row }).collect()
+/// The rows and the ids; none where the transaction has failed.
+async fn without_places(conn: &mut PgConnection, told: &Told) -> (Vec<Stored>, Vec<String>) {
+    if told.failed() {
+        return (Vec::new(), Vec::new());
+    }
+    let rows = rows(conn).await.into_iter().map(|row| Stored { place: String::new(), ..row }).collect();
+    let ids = "select concat_ws(' ', name, key, id, asked, charged_at, kept_until) from tollgate.calls order by 1";
+    (rows, sqlx::query_scalar(ids).persistent(false).fetch_all(conn).await.unwrap())
 }
 
 fn limits() -> Vec<Limit> {
@@ -100,14 +109,17 @@ fn limits() -> Vec<Limit> {
     limits
 }
 
+/// The id of a credit or debit, if it has one. There are few, so that some come again.
+type Id = Option<u32>;
+
 #[derive(Clone, Debug)]
 enum Call {
     Balance(Request),
     Cancel(Charged),
-    Check(Request),
+    Check(Vec<Request>),
     Consume(Vec<Request>),
-    Credit(Request),
-    Debit(Request),
+    Credit(Request, Id),
+    Debit(Request, Id),
     Reserve(Vec<Request>),
     Reset(Request),
     Settle(Charged, Tokens),
@@ -142,10 +154,8 @@ struct Said {
 impl Call {
     fn requests(&self) -> Vec<Request> {
         match self {
-            Self::Balance(one) | Self::Check(one) | Self::Credit(one) | Self::Debit(one) | Self::Reset(one) => {
-                vec![one.clone()]
-            }
-            Self::Consume(requests) | Self::Reserve(requests) => requests.clone(),
+            Self::Balance(one) | Self::Credit(one, _) | Self::Debit(one, _) | Self::Reset(one) => vec![one.clone()],
+            Self::Check(requests) | Self::Consume(requests) | Self::Reserve(requests) => requests.clone(),
             Self::Cancel(charged) | Self::Settle(charged, _) => vec![charged.request.clone()],
         }
     }
@@ -177,6 +187,7 @@ impl Told {
                 Error::CostExceedsCapacity { .. } => "TG004",
                 Error::DoesNotFit { source: FitError::MixedMoney, .. } => "TG006",
                 Error::DoesNotFit { source: FitError::BalanceTooLarge, .. } => "TG007",
+                Error::OnceMismatch { .. } => "TG008",
                 // A table knows one definition of a limit, so a call with two has no code there.
                 Error::Call { source: CallError::ConflictingDefinitions, .. } => "",
                 error => panic!("{error}"),
@@ -297,9 +308,9 @@ impl Walk {
         let one = self.request();
         match self.dice.u32(..22) {
             0 => Call::Balance(one),
-            1 => Call::Check(one),
-            2 | 3 => Call::Credit(one),
-            4 => Call::Debit(one),
+            1 => Call::Check(self.several(one)),
+            2 | 3 => Call::Credit(one, self.id()),
+            4 => Call::Debit(one, self.id()),
             5 => Call::Reset(one),
             6..=8 if !self.charged.is_empty() => {
                 let actual = Tokens::new(self.dice.u32(..8));
@@ -311,6 +322,10 @@ impl Walk {
             10..=12 => Call::Reserve(self.several(one)),
             _ => Call::Consume(self.several(one)),
         }
+    }
+
+    fn id(&mut self) -> Id {
+        self.dice.bool().then(|| self.dice.u32(..3))
     }
 
     fn request(&mut self) -> Request {
@@ -352,8 +367,8 @@ impl Walk {
                 let (told, charged) = taken(&requests, limiter.consume(tx, requests.clone()).await);
                 return (told, charged.map(|charged| Charged { said: self.said_of(&charged.request), ..charged }));
             }
-            Call::Check(request) => {
-                return (taken(std::slice::from_ref(&request), limiter.check(tx.0, request.clone()).await).0, None);
+            Call::Check(requests) => {
+                return (taken(&requests, limiter.check(tx.0, requests.clone()).await).0, None);
             }
             Call::Reserve(requests) => {
                 let (booked, alone) = (limiter.reserve(tx, requests.clone()).await, requests.len() == 1);
@@ -380,8 +395,8 @@ impl Walk {
             Call::Settle(charged, actual) => return (settled(limiter.settle(tx, charged.receipt, actual).await), None),
             Call::Cancel(charged) => return (settled(limiter.cancel(tx, charged.receipt).await), None),
             Call::Balance(request) => limiter.balance(tx.0, request).await,
-            Call::Credit(request) => limiter.credit(tx, request).await,
-            Call::Debit(request) => limiter.debit(tx, request).await,
+            Call::Credit(request, id) => limiter.credit(tx, once(request, id)).await,
+            Call::Debit(request, id) => limiter.debit(tx, once(request, id)).await,
             Call::Reset(request) => limiter.reset(tx, request).await,
         };
         let told = changed.map_or_else(|error| Told::error(&error), |balance| Told::Done(written(balance.remaining)));
@@ -408,27 +423,27 @@ impl Walk {
         let change = |verb: &str, request: &Request, rest: &str| {
             format!("select tollgate._change('{verb}', {}, {rest}, {now})::text", one(request))
         };
-        let plain = "0, null, null, null, null";
+        let plain = |id: &Id| {
+            let id = id.map_or("null".to_owned(), |id| quoted(&id.to_string()));
+            format!("0, null, null, {id}, '24 hours'")
+        };
         let (sql, reserves) = match call {
-            Call::Consume(requests) | Call::Reserve(requests) => {
-                let reserves = matches!(call, Call::Reserve(_));
+            Call::Check(requests) | Call::Consume(requests) | Call::Reserve(requests) => {
+                let (reserves, looks) = (matches!(call, Call::Reserve(_)), matches!(call, Call::Check(_)));
                 let from = match &requests[..] {
                     // Both ways to ask one.
-                    [only] if self.dice.bool() => format!("_ask({}, {reserves}, false, {now})", one(only)),
-                    several => format!("_ask_all({}, {reserves}, false, {now})", all(several)),
+                    [only] if self.dice.bool() => format!("_ask({}, {reserves}, {looks}, {now})", one(only)),
+                    several => format!("_ask_all({}, {reserves}, {looks}, {now})", all(several)),
                 };
                 (format!("{DECISION} from tollgate.{from} d"), Some(reserves))
-            }
-            Call::Check(request) => {
-                (format!("{DECISION} from tollgate._ask({}, false, true, {now}) d", one(request)), Some(false))
             }
             Call::Balance(request) => {
                 let of = request.clone().cost(Tokens::ZERO);
                 (format!("select (tollgate._ask({}, true, true, {now})).remaining::text", one(&of)), None)
             }
-            Call::Credit(request) => (change("credit", request, plain), None),
-            Call::Debit(request) => (change("debit", request, plain), None),
-            Call::Reset(request) => (change("reset", request, plain), None),
+            Call::Credit(request, id) => (change("credit", request, &plain(id)), None),
+            Call::Debit(request, id) => (change("debit", request, &plain(id)), None),
+            Call::Reset(request) => (change("reset", request, &plain(&None)), None),
             Call::Settle(charged, actual) => {
                 let rest = format!("{actual}, {}, {}, null, null", at(charged.decided_at), at(charged.ready_at));
                 (change("settle", &charged.request, &rest), None)
@@ -452,6 +467,10 @@ impl Walk {
             }
         }
     }
+}
+
+fn once(request: Request, id: Id) -> Request {
+    if let Some(id) = id { request.once(id) } else { request }
 }
 
 fn taken(requests: &[Request], decision: Result<Decision, Error>) -> (Told, Option<Charged>) {

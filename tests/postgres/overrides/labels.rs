@@ -70,13 +70,16 @@ async fn each_label_is_set_replaced_and_removed_by_itself() {
     assert_eq!(labels(&banned.others), ["contract", ""], "its own first, and none that begins later");
     assert!(matches!(banned.others[0].effect, Effect::Numbers { rate, .. } if rate == Tokens::new(5_000)));
     assert_eq!(banned.others[1].key, None);
+    set(&mut conn, NewOverride::numbers(&with(40)).key("ada").label("another")).await;
+    let banned = set(&mut conn, NewOverride::deny(&TEN).key("ada").lasting(HOUR)).await;
+    assert_eq!(labels(&banned.others), ["another", "contract", ""], "what was set last first");
 
     // Renewing the contract does not lift the ban.
     let renewed = set(&mut conn, contract()).await;
     assert_eq!(renewed.replaced.map(|said| said.label), Some("contract".to_owned()));
     assert_eq!(renewed.others[0].effect, Effect::Deny);
     let all = Overrides::read(&mut conn).await.unwrap().all();
-    assert_eq!(labels(&all), ["", "", "contract", "later", ""]);
+    assert_eq!(labels(&all), ["", "", "another", "contract", "later", ""]);
     let ada = Key::new("ada").unwrap();
     let mut remove = async |label| NewOverride::remove(&mut conn, "ten", Some(&ada), label).await.unwrap();
     assert!(remove("contract").await && !remove("contract").await && remove("").await && remove("later").await);
@@ -186,6 +189,24 @@ async fn one_that_begins_later_changes_nothing_before() {
     }
     // An override that has not begun can be changed any number of times.
     later().label("next year").from(second(4.1e9)).set(&mut conn).await.unwrap();
+}
+
+#[tokio::test]
+async fn one_counts_from_its_start_until_its_end() {
+    let world = World::new().await;
+    run(&mut world.connect_as(OWNER).await, DEFINE).await;
+    let mut conn = world.connect_as(OWNER).await;
+    for (said, wanted) in [
+        (NewOverride::numbers(&with(50)), "50"),
+        (NewOverride::deny(&TEN), "denied"),
+        (NewOverride::unlimited(&TEN), "unlimited"),
+    ] {
+        set(&mut conn, said.from(second(4e9)).until(second(5e9))).await;
+        for (at, wanted) in [(4e9, wanted), (5e9, "10")] {
+            assert_eq!(counts(&mut conn, &TEN, "ada", second(at)).await, wanted);
+            assert_eq!(counts_in_sql(&mut conn, "ada", second(at)).await, wanted);
+        }
+    }
 }
 
 /// A label is no right: a role that may call the function may name each of them. A function of one's own holds a role

@@ -1,0 +1,91 @@
+//! Calls whose rows change after they were read: they decide again, and leave what the changed rows call for.
+
+use tollgate::Limit;
+
+use super::{define, owner};
+use crate::gate::stage::EVER;
+use crate::teller::{both, run};
+use crate::world::{World, soon};
+
+/// A change of any column counts, also of that alone.
+#[tokio::test]
+async fn a_row_that_changed_is_read_again() {
+    let world = World::new().await;
+    let (mut one, mut other) = (owner(&world).await, owner(&world).await);
+    let limits = [Limit::token_bucket("ten", 10, EVER), Limit::fixed_window("ten", 10, EVER)];
+    for limit in limits.iter().flat_map(both) {
+        define(&mut one, &limit).await;
+        for (change, left) in [
+            ("value = -6000000", "-9"),
+            ("ts = '2100-01-01'", "-5 2100"),
+            // By now it is full.
+            ("full_at = ts", "-3"),
+            // The list of another kind goes.
+            ("list = '{1}'", "-5"),
+        ] {
+            for call in ["consume('ten', 'k', 3)", "consume_all(array[tollgate.request('ten', 'k', 3)])"] {
+                let what = format!("{limit:?}: {change}, {call}");
+                let table = format!("tollgate.{}", limit.storage);
+                run(&mut one, &format!("truncate {table}; select tollgate.consume('ten', 'k', 2)")).await;
+                run(&mut one, &format!("begin; update {table} set {change}")).await;
+                let pid = crate::world::pid(&mut other).await;
+                let call = format!("select tollgate.granted(tollgate.{call})");
+                let changing = async {
+                    world.until_blocked(pid).await;
+                    run(&mut one, "commit").await;
+                };
+                soon(Box::pin(async { tokio::join!(run(&mut other, &call), changing) })).await;
+                let row = format!(
+                    "select concat_ws(' ', round(value * 0.000001), case when ts >= '2100-01-01' then 2100 end, list)
+                       from {table}"
+                );
+                let row: String = sqlx::query_scalar(sqlx::AssertSqlSafe(row)).fetch_one(&mut one).await.unwrap();
+                assert_eq!(row, left, "{what}");
+            }
+        }
+    }
+}
+
+/// A call that has lost a race decides again, and puts back the rows that it had written.
+#[tokio::test]
+async fn where_a_later_row_was_lost_an_earlier_one_stays_as_it_was() {
+    let world = World::new().await;
+    let (mut one, mut other) = (owner(&world).await, owner(&world).await);
+    define(&mut one, &Limit::token_bucket("first", 10, EVER)).await;
+    define(&mut one, &Limit::token_bucket("second", 10, EVER)).await;
+    run(
+        &mut one,
+        "select tollgate.consume_all(array[tollgate.request('first', 'k'), tollgate.request('second', 'k'),
+                                           tollgate.request('second', 'idle')])",
+    )
+    .await;
+    let both = "select (granted, refused_by)::text
+                  from tollgate.consume_all(array[tollgate.request('first', 'k', 2), tollgate.request('second', 'k', 2),
+                                                  tollgate.request('first', 'new', 2),
+                                                  tollgate.request('second', 'idle', 0)])";
+    for (spent, answer, left) in
+        [(3, "(t,)", "7.000000 4.000000 8.000000"), (3, "(f,second)", "7.000000 1.000000 10.000000")]
+    {
+        // Not before the other has seen both rows.
+        run(&mut one, "begin").await;
+        run(&mut one, &format!("select tollgate.consume('second', 'k', {spent})")).await;
+        let pid = crate::world::pid(&mut other).await;
+        let asking = async { sqlx::query_scalar::<_, String>(both).fetch_one(&mut other).await.unwrap() };
+        let committing = async {
+            world.until_blocked(pid).await;
+            run(&mut one, "commit").await;
+        };
+        let (told, ()) = soon(Box::pin(async { tokio::join!(asking, committing) })).await;
+        assert_eq!(told, answer);
+        let sql = "select concat_ws(' ', tollgate.balance('first', 'k'), tollgate.balance('second', 'k'),
+            tollgate.balance('first', 'new'))";
+        assert_eq!(sqlx::query_scalar::<_, String>(sql).fetch_one(&mut one).await.unwrap(), left);
+        if answer == "(t,)" {
+            run(&mut one, "select tollgate.reset('first', 'new'); delete from tollgate.durable where key = 'new'")
+                .await;
+        } else {
+            let rows = "select count(*) from tollgate.durable where key = 'new'";
+            assert_eq!(sqlx::query_scalar::<_, i64>(rows).fetch_one(&mut one).await.unwrap(), 0);
+        }
+    }
+}
