@@ -129,3 +129,16 @@ fn state(
 fn corrupt(place: usize) -> impl Fn(&'static str) -> sqlx::Error {
     move |fault| sqlx::Error::Decode(Box::new(Corrupt { fault, place }))
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn places_count_over_all_pieces() {
+        let piece = || Found { states: vec![None, None], inserted: vec![1], ..Found::none() };
+        let mut found = piece();
+        found.append(piece());
+        assert_eq!((found.states.len(), found.inserted), (4, vec![1, 3]));
+    }
+}

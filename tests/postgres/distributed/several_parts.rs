@@ -1,7 +1,7 @@
 //! A call over several parts takes from all of them or from none.
 
 use sqlx::PgConnection;
-use tollgate::{Error, Limit, SECOND};
+use tollgate::{Error, Limit, SECOND, Source};
 
 use super::{LIMITER, apart, fill, sharded_as};
 use crate::cancellation::{Cut, Cuts};
@@ -53,6 +53,24 @@ async fn a_call_over_several_parts_that_fails_takes_nothing() {
             assert_full(&mut conn, &limit, &keys).await;
         }
     }
+}
+
+/// Each id is kept in the part of its own key.
+#[tokio::test]
+async fn calls_with_ids_in_several_parts_are_repeated_each_from_its_own() {
+    let world = World::of_parts(PARTS).await;
+    let limit = Limit::token_bucket("ten", 10, EVER);
+    let calls = || (0..24).map(|key| [limit.key(key).cost(2).once("id")]);
+    for source in [Source::Database, Source::Repeated] {
+        let mut tx = world.pool.begin().await.unwrap();
+        for answer in LIMITER.consume_each(&mut tx, calls()).await.unwrap() {
+            assert_eq!(answer.unwrap().granted().unwrap().source, source);
+        }
+        tx.commit().await.unwrap();
+    }
+    let astray = "select count(*) from tollgate.calls c
+                   where not exists (select from tollgate.durable r where (r.part, r.key) = (c.part, c.key))";
+    assert_eq!(sqlx::query_scalar::<_, i64>(astray).fetch_one(&world.pool).await.unwrap(), 0);
 }
 
 /// Somebody holds a row of the last part, or has spent it.
