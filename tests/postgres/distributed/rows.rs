@@ -2,13 +2,14 @@
 
 use std::collections::BTreeSet;
 
+use chrono::{DateTime, Utc};
 use sqlx::Connection;
 use tollgate::{BegunByHand, Error, HOUR, Limit, Limiter, MINUTE, SECOND, SetupFault, Tokens, migrate};
 
 use super::{LIMITER, apart, sharded};
 use crate::gate::stage::{EVER, patient};
 use crate::teller::{both, run};
-use crate::world::{NUMBERS, OWNER, PARTS, World, is_on_citus, part_of, shard_of};
+use crate::world::{NUMBERS, OWNER, PARTS, World, is_on_citus, part_of, shard_of, soon};
 
 /// Rows of any limits for one key lie in one part; stored rows lie where the hash said when they were written.
 #[tokio::test]
@@ -34,6 +35,30 @@ async fn each_row_lies_in_the_part_of_its_key() {
     assert_eq!(seen, BTreeSet::from(NUMBERS));
     // Numbers by the hash of 2026.
     assert_eq!(["", "ada", "42"].map(|key| shard_of(key, 2048)), [294, 233, 1260]);
+}
+
+/// The fast path reads the clock before it waits. After five milliseconds that is too early.
+#[tokio::test]
+async fn a_lock_that_was_waited_for_is_dated_after_the_wait() {
+    let world = World::of_parts(PARTS).await;
+    let limit = Limit::token_bucket("one", 10, EVER);
+    let mut tx = world.pool.begin().await.unwrap();
+    LIMITER.consume(&mut tx, limit.key("k")).await.unwrap().granted().unwrap();
+    tx.commit().await.unwrap();
+    let (mut holder, mut waiter) = (world.pool.begin().await.unwrap(), world.pool.begin().await.unwrap());
+    LIMITER.consume(&mut holder, limit.key("k")).await.unwrap().granted().unwrap();
+    let pid = crate::world::pid(&mut waiter).await;
+    let waiting = async { LIMITER.consume(&mut waiter, limit.key("k")).await.unwrap().granted().unwrap() };
+    let holding = async {
+        world.until_blocked(pid).await;
+        let longer = "select clock_timestamp() from pg_sleep(0.006)";
+        let held = sqlx::query_scalar::<_, DateTime<Utc>>(longer).fetch_one(&mut *holder).await.unwrap();
+        // After a commit the server would read the clock again, together with the row.
+        holder.rollback().await.unwrap();
+        held
+    };
+    let (grant, held) = soon(Box::pin(async { tokio::join!(waiting, holding) })).await;
+    assert!(grant.decided_at > held, "{} after {held}", grant.decided_at);
 }
 
 /// Citus hashes the number of a part once more, and cuts the range of these hashes into as many shards as there are
