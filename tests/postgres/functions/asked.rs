@@ -244,8 +244,13 @@ async fn a_part_is_granted_where_it_will_do_and_what_must_stay_behind_stays() {
         ("consume('ten', 'k', 25, up_to => 4)", "f 0"),
         ("consume('ten', 'k', 25, up_to => 2)", "t 3"),
         ("consume_global('ten', 25, up_to => 2, leaving => 4)", "t 6"),
+        // Whole tokens, unless the part is none.
+        ("consume('ten', 'halves', 2.5)", "t 2.5"),
+        ("check('ten', 'halves', 25, up_to => 2)", "t 7"),
+        ("check('ten', 'halves', 25, up_to => 0.5)", "t 7.5"),
+        ("check('ten', 'halves', 25.5, up_to => 2)", "t 7.5"),
     ] {
-        let sql = format!("select concat_ws(' ', granted, amount::int) from tollgate.{call}");
+        let sql = format!("select concat_ws(' ', granted, round(amount, 3)::float8) from tollgate.{call}");
         assert_eq!(one::<String>(&mut conn, &sql).await, told, "{call}");
     }
 }
@@ -347,6 +352,13 @@ async fn a_charge_is_settled_and_a_window_gives_back_only_in_the_step_of_the_cha
         from booked";
     assert_eq!(one::<String>(&mut conn, cancel).await, "0.000000 8.000000");
     let late = "select tollgate.cancel('ten', 'k', 6, decided_at, ready_at)::text from charged";
+    assert_eq!(one::<String>(&mut conn, late).await, "6.000000");
+    // Also under several overrides.
+    for label in ["a", "b"] {
+        let set =
+            format!("select tollgate.set_override('ten', 'k', rate => 9, label => '{label}', reason => 'a test')");
+        run(&mut conn, &set).await;
+    }
     assert_eq!(one::<String>(&mut conn, late).await, "6.000000");
     // A charge of an earlier window is settled at its own cost.
     run(&mut conn, "select tollgate.consume('window', 'k', 6)").await;

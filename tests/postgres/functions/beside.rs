@@ -323,6 +323,17 @@ async fn where_the_clock_went_back_no_window_gives_back_what_it_refilled() {
     for limit in &limits {
         define(&mut conn, limit).await;
     }
+    // Buckets are decided by another way.
+    for bucket in ["third", "fourth"] {
+        define(&mut conn, &Limit::token_bucket(bucket, 10, HOUR)).await;
+    }
+    world.set_ahead("1 day").await;
+    run(&mut conn, "select tollgate.consume('third', 'k')").await;
+    world.set_ahead("0").await;
+    run(&mut conn, "select tollgate.consume('fourth', 'k')").await;
+    let both = "select decided_at - clock_timestamp() < interval '1 hour'
+                  from tollgate.consume_all(array[tollgate.request('third', 'k'), tollgate.request('fourth', 'k')])";
+    assert!(one::<bool>(&mut conn, both).await);
     for by in ["function", "limiter"] {
         world.set_ahead("1 day").await;
         run(&mut conn, &format!("select tollgate.consume('second', '{by}')")).await;

@@ -123,6 +123,15 @@ async fn a_wrong_question_is_an_error_of_our_class_and_charges_nothing() {
         assert_eq!(fails(&mut conn, &format!("select tollgate.consume('ten', '{list}')")).await, "TG006", "{list}");
         assert_eq!(fails(&mut conn, &format!("select tollgate.credit('ten', '{list}', 1)")).await, "TG006", "{list}");
     }
+    // That of a window is not, and does not count. Nothing is given back on it.
+    run(&mut conn, "insert into tollgate.durable values (0, 'ten', 'slid', 0, -5000000, now(), '2100-01-01', '{1}')")
+        .await;
+    run(
+        &mut conn,
+        "select 1 / (tollgate.settle('ten', 'slid', 2, 0, now()) = 2)::int;
+         select tollgate.granted(tollgate.consume('ten', 'slid', 25, up_to => 5))",
+    )
+    .await;
     // Where another limit of the call is denied, nothing reads the row.
     run(&mut conn, "select tollgate.set_override('owing', 'k', 'deny', reason => 'a test')").await;
     let both = "select tollgate.granted(tollgate.consume_all(array[tollgate.request('ten', '{3}'), \
