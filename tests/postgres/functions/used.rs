@@ -1,18 +1,35 @@
 //! Rows store the tokens used: definitions and overrides that change count at once, and nothing is forgiven or lost.
 
-use sqlx::PgConnection;
+use sqlx::{AssertSqlSafe, PgConnection};
 
 use super::owner;
 use crate::teller::run;
 use crate::world::World;
 
-/// The answer to a call on a day: how much is left, or when it would be granted.
+/// The answer to a call on a day: how much is left, or when it would be granted. A call of several limits, which is
+/// rolled back, gives the same, and leaves the same row.
 async fn ask(conn: &mut PgConnection, key: &str, cost: i32, day: f64) -> String {
-    let sql = "select case when granted then 'left ' || trim_scale(remaining)
-                      else 'on day ' || trim_scale(extract(epoch from retry_at) / 86400) end
-                 from tollgate._ask('calls', $1, $2, false, false, to_timestamp($3 * 86400))";
-    let asked = sqlx::query_scalar(sql).bind(key).bind(cost).bind(day).persistent(false);
-    asked.fetch_one(conn).await.unwrap()
+    run(conn, "begin").await;
+    let call = "_ask_all(array[row('calls', $1, $2, false)::tollgate.request], false, false, to_timestamp($3 * 86400))";
+    let of_several = told(conn, call, key, cost, day).await;
+    run(conn, "rollback").await;
+    let call = "_ask('calls', $1, $2, false, false, to_timestamp($3 * 86400))";
+    let (answer, row) = told(conn, call, key, cost, day).await;
+    assert_eq!(of_several, (answer.clone(), row), "{key} {cost} {day}");
+    answer
+}
+
+/// The answer to a call, and the key's row after it.
+async fn told(conn: &mut PgConnection, call: &str, key: &str, cost: i32, day: f64) -> (String, Option<String>) {
+    let sql = format!(
+        "select case when granted then 'left ' || trim_scale(remaining)
+                     else 'on day ' || trim_scale(extract(epoch from retry_at) / 86400) end
+           from tollgate.{call}"
+    );
+    let asked = sqlx::query_scalar(AssertSqlSafe(sql)).bind(key).bind(cost).bind(day).persistent(false);
+    let answer = asked.fetch_one(&mut *conn).await.unwrap();
+    let row = "select concat_ws(' ', value, ts, full_at) from tollgate.durable where key = $1";
+    (answer, sqlx::query_scalar(row).bind(key).persistent(false).fetch_optional(conn).await.unwrap())
 }
 
 async fn define(conn: &mut PgConnection, numbers: &str) {
