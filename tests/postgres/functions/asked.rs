@@ -256,6 +256,44 @@ async fn a_part_is_granted_where_it_will_do_and_what_must_stay_behind_stays() {
 }
 
 #[tokio::test]
+async fn what_is_unlimited_may_cost_more_than_the_capacity() {
+    let world = World::new().await;
+    let mut conn = owner(&world).await;
+    defined(&mut conn).await;
+    run(&mut conn, "select tollgate.set_override('ten', 'k', 'unlimited', reason => 'a test')").await;
+    for call in ["consume('ten', 'k', 11)", "consume_all(array[tollgate.request('ten', 'k', 11)])"] {
+        run(&mut conn, &format!("select tollgate.granted(tollgate.{call})")).await;
+    }
+    assert_eq!(world.rows().await, 0);
+}
+
+/// A call of several looks at rows of token buckets by a shorter way.
+#[tokio::test]
+async fn several_buckets_count_what_has_come_back() {
+    let world = World::new().await;
+    let mut conn = owner(&world).await;
+    for limit in [Limit::token_bucket("ten", 10, MINUTE), Limit::token_bucket("also_ten", 10, MINUTE)] {
+        define(&mut conn, &limit).await;
+    }
+    // Half a minute ago all of them were used. The second ones were used under a faster definition.
+    run(
+        &mut conn,
+        "insert into tollgate.durable
+         select 0, name, 'k', 0, -10000000, timestamptz 'epoch' - interval '30 s', timestamptz 'epoch' + span
+           from (values ('ten', interval '30 s'), ('also_ten', '10 s')) rows (name, span)",
+    )
+    .await;
+    let both = "select granted and remaining = 4
+                  from tollgate._ask_all(array[tollgate.request('ten', 'k'), tollgate.request('also_ten', 'k')],
+                                         false, false, 'epoch')";
+    assert!(one::<bool>(&mut conn, both).await);
+    // One token more delays that definition's instant by six seconds.
+    let full = "select string_agg(extract(epoch from full_at)::int::text, ' ' order by name desc)
+                  from tollgate.durable";
+    assert_eq!(one::<String>(&mut conn, full).await, "36 16");
+}
+
+#[tokio::test]
 async fn where_a_snapshot_is_too_old_the_transaction_is_to_be_repeated() {
     let world = World::new().await;
     let (mut conn, mut other) = (owner(&world).await, owner(&world).await);

@@ -320,39 +320,7 @@ async fn a_trigger_without_its_new_rows_is_an_error() {
     for bait in ["view inserted as select 'ada' as author where evil.steal()", "table inserted (author text)"] {
         let mut attacker = Attacker::new().await;
         attacker.run(&format!("create temp {bait}; create {}", bait.replace("inserted", "evil.inserted"))).await;
-        for (when, how) in [
-            ("after insert", "for each statement execute function tollgate.limit_inserts"),
-            (
-                "after insert",
-                "referencing new table as news for each statement execute function tollgate.limit_inserts",
-            ),
-            ("after insert", "referencing new table as inserted for each row execute function tollgate.limit_inserts"),
-            ("before insert", "for each row execute function tollgate.limit_inserts"),
-            (
-                "after update",
-                "referencing old table as inserted for each statement execute function tollgate.limit_inserts",
-            ),
-            (
-                "after delete",
-                "referencing old table as inserted for each statement execute function tollgate.limit_inserts",
-            ),
-            ("after truncate", "for each statement execute function tollgate.limit_inserts"),
-            ("before delete", "for each row execute function tollgate.limit_rows"),
-            ("before insert", "for each statement execute function tollgate.limit_rows"),
-        ] {
-            attacker.run("insert into evil.plain values ('ada', 'x')").await;
-            let fire = match when.split(' ').nth(1).unwrap() {
-                "insert" => "insert into evil.plain values ('ada', 'x')",
-                "update" => "update evil.plain set author = author",
-                "delete" => "delete from evil.plain",
-                _ => "truncate evil.plain",
-            };
-            for arguments in ["'ten', 'author'", "'ten'"] {
-                attacker.run(&format!("create trigger tried {when} on evil.plain {how}({arguments})")).await;
-                assert_eq!(fails(&mut attacker.conn, fire).await, "TG002", "{when} {how}({arguments})");
-                attacker.run("drop trigger tried on evil.plain").await;
-            }
-        }
+        refuse_wrong_triggers(&mut attacker).await;
         // A trigger that has its new rows works, unless its table could be a temporary relation.
         let with = "create trigger tried after insert on evil.plain referencing new table as inserted
                            for each statement execute function tollgate.limit_inserts('ten', 'author')";
@@ -363,7 +331,42 @@ async fn a_trigger_without_its_new_rows_is_an_error() {
             .run(&format!("drop {kind} pg_temp.inserted; insert into evil.plain values ('ada', 'x'), ('ada', 'x')"))
             .await;
         assert_eq!(attacker.left("ada").await, 8);
+        attacker.run("drop trigger tried on evil.plain").await;
+        refuse_wrong_triggers(&mut attacker).await;
         assert!(!attacker.stole().await);
+    }
+}
+
+async fn refuse_wrong_triggers(attacker: &mut Attacker) {
+    for (when, how) in [
+        ("after insert", "for each statement execute function tollgate.limit_inserts"),
+        ("after insert", "referencing new table as news for each statement execute function tollgate.limit_inserts"),
+        ("after insert", "referencing new table as inserted for each row execute function tollgate.limit_inserts"),
+        ("before insert", "for each row execute function tollgate.limit_inserts"),
+        (
+            "after update",
+            "referencing old table as inserted for each statement execute function tollgate.limit_inserts",
+        ),
+        (
+            "after delete",
+            "referencing old table as inserted for each statement execute function tollgate.limit_inserts",
+        ),
+        ("after truncate", "for each statement execute function tollgate.limit_inserts"),
+        ("before delete", "for each row execute function tollgate.limit_rows"),
+        ("before insert", "for each statement execute function tollgate.limit_rows"),
+    ] {
+        attacker.run("insert into evil.plain values ('ada', 'x')").await;
+        let fire = match when.split(' ').nth(1).unwrap() {
+            "insert" => "insert into evil.plain values ('ada', 'x')",
+            "update" => "update evil.plain set author = author",
+            "delete" => "delete from evil.plain",
+            _ => "truncate evil.plain",
+        };
+        for arguments in ["'ten', 'author'", "'ten'"] {
+            attacker.run(&format!("create trigger tried {when} on evil.plain {how}({arguments})")).await;
+            assert_eq!(fails(&mut attacker.conn, fire).await, "TG002", "{when} {how}({arguments})");
+            attacker.run("drop trigger tried on evil.plain").await;
+        }
     }
 }
 
