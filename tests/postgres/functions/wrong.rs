@@ -9,7 +9,7 @@ use crate::teller::run;
 use crate::world::World;
 
 #[tokio::test]
-async fn a_wrong_question_is_an_error_of_our_class_and_charges_nothing() {
+async fn a_wrong_limit_key_or_cost_is_an_error_of_our_class_and_charges_nothing() {
     let world = World::new().await;
     let mut conn = owner(&world).await;
     defined(&mut conn).await;
@@ -62,6 +62,17 @@ async fn a_wrong_question_is_an_error_of_our_class_and_charges_nothing() {
             assert_eq!(fails(&mut conn, &sql).await, code, "{sql}");
         }
     }
+    assert_eq!(world.rows().await, 0);
+    // The longest ones are right.
+    run(&mut conn, "select tollgate.consume('ten', repeat('x', 512))").await;
+    run(&mut conn, "select tollgate.credit('ten', 'k', 1, repeat('x', 255), '365000 days')").await;
+}
+
+#[tokio::test]
+async fn a_wrong_call_of_several_or_wrong_options_are_errors_of_our_class() {
+    let world = World::new().await;
+    let mut conn = owner(&world).await;
+    defined(&mut conn).await;
     for (several, code) in [
         ("null", "TG002"),
         ("'{}'", "TG002"),
@@ -110,9 +121,13 @@ async fn a_wrong_question_is_an_error_of_our_class_and_charges_nothing() {
         assert_eq!(fails(&mut conn, sql).await, code, "{sql}");
     }
     assert_eq!(world.rows().await, 0);
-    // The longest ones are right.
-    run(&mut conn, "select tollgate.consume('ten', repeat('x', 512))").await;
-    run(&mut conn, "select tollgate.credit('ten', 'k', 1, repeat('x', 255), '365000 days')").await;
+}
+
+#[tokio::test]
+async fn a_row_whose_list_may_be_money_is_an_error() {
+    let world = World::new().await;
+    let mut conn = owner(&world).await;
+    defined(&mut conn).await;
     // A list that this release does not know may be money.
     for list in ["{}", "{4}", "{3}", "{4,1,1}"] {
         run(
