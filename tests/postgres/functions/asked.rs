@@ -267,6 +267,49 @@ async fn what_is_unlimited_may_cost_more_than_the_capacity() {
     assert_eq!(world.rows().await, 0);
 }
 
+/// A charge that was unlimited took nothing, so its settlement gives nothing back.
+#[tokio::test]
+async fn overrides_count_for_looks_and_settlements() {
+    let world = World::new().await;
+    let mut conn = owner(&world).await;
+    defined(&mut conn).await;
+    run(&mut conn, "select tollgate.consume('ten', 'vip', 5)").await;
+    run(
+        &mut conn,
+        "select tollgate.set_override('ten', 'vip', 'unlimited', reason => 'a test'),
+                tollgate.set_override('ten', 'ban', 'deny', reason => 'a test')",
+    )
+    .await;
+    let settled = "select tollgate.settle('ten', 'vip', 3, 0, now()) = 3 and tollgate.balance('ten', 'vip') < 6";
+    assert!(one::<bool>(&mut conn, settled).await);
+    let denied = "select not granted and retry_at is null from tollgate.check('ten', 'ban')";
+    assert!(one::<bool>(&mut conn, denied).await);
+}
+
+/// All of several are there when the last one is, and they are dated when they are decided.
+#[tokio::test]
+async fn several_are_ready_with_the_last_one() {
+    let world = World::new().await;
+    let mut conn = owner(&world).await;
+    for (name, period) in [("fast", MINUTE), ("slow", EVER)] {
+        define(&mut conn, &Limit::token_bucket(name, 10, period).max_reserved(5)).await;
+    }
+    run(&mut conn, "begin").await;
+    for _ in 0..2 {
+        // First without rows, and then with them.
+        let before: DateTime<Utc> = one(&mut conn, "select clock_timestamp()").await;
+        let booked = format!(
+            "select ready_at > now() + interval '1 hour' and decided_at > '{before}'
+               from tollgate.reserve_all(array[tollgate.request('slow', 'k', 12), tollgate.request('fast', 'k', 12)])"
+        );
+        assert!(one::<bool>(&mut conn, &booked).await);
+        let before: DateTime<Utc> = one(&mut conn, "select clock_timestamp()").await;
+        let taken = format!("select decided_at > '{before}' from tollgate.consume('fast', 'other')");
+        assert!(one::<bool>(&mut conn, &taken).await);
+        run(&mut conn, "select tollgate.reset('slow', 'k'), tollgate.reset('fast', 'k')").await;
+    }
+}
+
 /// A call of several looks at rows of token buckets by a shorter way.
 #[tokio::test]
 async fn several_buckets_count_what_has_come_back() {
