@@ -220,9 +220,6 @@ async fn an_override_that_is_none_is_an_error_of_our_class_in_sql() {
     ] {
         run(&mut conn, &format!("select tollgate.set_override({right}, reason => 'x')")).await;
     }
-    for grants in ["reserve('ten', 'k', 5)", "consume('money', 'k', 5)"] {
-        run(&mut conn, &format!("select tollgate.granted(tollgate.{grants})")).await;
-    }
     // What is not named is that of the definition.
     run(
         &mut conn,

@@ -284,6 +284,10 @@ async fn overrides_count_for_looks_and_settlements() {
     assert!(one::<bool>(&mut conn, settled).await);
     let denied = "select not granted and retry_at is null from tollgate.check('ten', 'ban')";
     assert!(one::<bool>(&mut conn, denied).await);
+    // Its own reservations count.
+    let owing = "select tollgate.set_override('ten', 'owing', rate => 10, max_reserved => 5, reason => 'a test'),
+                        tollgate.granted(tollgate.reserve('ten', 'owing', 14))";
+    run(&mut conn, owing).await;
 }
 
 /// All of several are there when the last one is, and they are dated when they are decided.
