@@ -438,13 +438,15 @@ async fn a_charge_is_settled_and_a_window_gives_back_only_in_the_step_of_the_cha
     assert_eq!(one::<String>(&mut conn, cancel).await, "0.000000 8.000000");
     let late = "select tollgate.cancel('ten', 'k', 6, decided_at, ready_at)::text from charged";
     assert_eq!(one::<String>(&mut conn, late).await, "6.000000");
-    // Also under several overrides.
-    for label in ["a", "b"] {
-        let set =
-            format!("select tollgate.set_override('ten', 'k', rate => 9, label => '{label}', reason => 'a test')");
-        run(&mut conn, &set).await;
+    // Also where several overrides were live.
+    for (effect, charged) in [("'numbers', 9", "0.000000"), ("'unlimited'", "1.000000")] {
+        for label in ["a", "b"] {
+            let set = format!("select tollgate.set_override('ten', 'k', {effect}, label => '{label}', reason => 'x')");
+            run(&mut conn, &set).await;
+        }
+        let settled = "select tollgate.settle('ten', 'k', 1, 0, decided_at)::text from tollgate.consume('ten', 'k')";
+        assert_eq!(one::<String>(&mut conn, settled).await, charged);
     }
-    assert_eq!(one::<String>(&mut conn, late).await, "6.000000");
     // A charge of an earlier window is settled at its own cost.
     run(&mut conn, "select tollgate.consume('window', 'k', 6)").await;
     let earlier = "select tollgate.settle('window', 'k', 6, 0, now() - interval '1 day')::text";
