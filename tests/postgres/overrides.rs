@@ -220,7 +220,7 @@ async fn an_override_that_is_none_is_an_error_of_our_class_in_sql() {
     ] {
         run(&mut conn, &format!("select tollgate.set_override({right}, reason => 'x')")).await;
     }
-    // What is not named is that of the definition.
+    // The definition gives the numbers that an override does not name.
     run(
         &mut conn,
         "select tollgate.define('owing', 'token_bucket', 10, '1 minute', max_reserved => 5);

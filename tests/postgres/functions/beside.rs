@@ -253,17 +253,7 @@ async fn one_that_waited_is_refused_after_the_grant_that_causes_it() {
     define(&mut conn, &Limit::fixed_window("window", 2, EVER)).await;
     run(&mut conn, "select tollgate.consume('window', 'k')").await;
     run(&mut other, "begin; select from tollgate.durable for update").await;
-    let pid = crate::world::pid(&mut conn).await;
-    let asking =
-        one::<DateTime<Utc>>(&mut conn, "select decided_at from tollgate.consume('window', 'k') where not granted");
-    let granting = async {
-        world.until_blocked(pid).await;
-        let granted_at = one(&mut other, "select decided_at from tollgate.consume('window', 'k') where granted").await;
-        run(&mut other, "commit").await;
-        granted_at
-    };
-    let (refused_at, granted_at): (_, DateTime<Utc>) = soon(Box::pin(async { tokio::join!(asking, granting) })).await;
-    assert!(refused_at > granted_at, "refused at {refused_at} by what was granted at {granted_at}");
+    refuse_after_a_grant(&world, conn, "consume('window', 'k')", other, "consume('window', 'k')").await;
 }
 
 /// The request without a cost waits for its row, and meanwhile the next row is emptied.
@@ -276,19 +266,23 @@ async fn several_that_waited_are_refused_after_the_grant_that_causes_it() {
     }
     run(&mut conn, "select tollgate.consume('first', 'k')").await;
     run(&mut other, "begin; select tollgate.reset('first', 'k')").await;
+    let both = "consume_all(array[tollgate.request('first', 'k', 0), tollgate.request('second', 'k')])";
+    refuse_after_a_grant(&world, conn, both, other, "consume('second', 'k')").await;
+}
+
+/// Makes a call, and a grant while the call waits for the other's transaction. The call is refused, and dated later.
+async fn refuse_after_a_grant(world: &World, mut conn: PgConnection, ask: &str, mut other: PgConnection, grant: &str) {
     let pid = crate::world::pid(&mut conn).await;
-    let asking = one::<DateTime<Utc>>(
-        &mut conn,
-        "select decided_at from tollgate.consume_all(array[tollgate.request('first', 'k', 0),
-                                                           tollgate.request('second', 'k')]) where not granted",
-    );
+    let ask = format!("select decided_at from tollgate.{ask} where not granted");
+    let grant = format!("select decided_at from tollgate.{grant} where granted");
     let granting = async {
         world.until_blocked(pid).await;
-        let granted_at = one(&mut other, "select decided_at from tollgate.consume('second', 'k') where granted").await;
+        let granted_at = one(&mut other, &grant).await;
         run(&mut other, "commit").await;
         granted_at
     };
-    let (refused_at, granted_at): (_, DateTime<Utc>) = soon(Box::pin(async { tokio::join!(asking, granting) })).await;
+    let both = async { tokio::join!(one(&mut conn, &ask), granting) };
+    let (refused_at, granted_at): (DateTime<Utc>, DateTime<Utc>) = soon(Box::pin(both)).await;
     assert!(refused_at > granted_at, "refused at {refused_at} by what was granted at {granted_at}");
 }
 

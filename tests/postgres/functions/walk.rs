@@ -430,7 +430,7 @@ impl Walk {
         let change = |verb: &str, request: &Request, rest: &str| {
             format!("select tollgate._change('{verb}', {}, {rest}, {now})::text", one(request))
         };
-        let plain = |id: &Id| {
+        let plain = |id: Id| {
             let id = id.map_or("null".to_owned(), |id| quoted(&id.to_string()));
             format!("0, null, null, {id}, '24 hours'")
         };
@@ -448,9 +448,9 @@ impl Walk {
                 let of = request.clone().cost(Tokens::ZERO);
                 (format!("select (tollgate._ask({}, true, true, {now})).remaining::text", one(&of)), None)
             }
-            Call::Credit(request, id) => (change("credit", request, &plain(id)), None),
-            Call::Debit(request, id) => (change("debit", request, &plain(id)), None),
-            Call::Reset(request) => (change("reset", request, &plain(&None)), None),
+            Call::Credit(request, id) => (change("credit", request, &plain(*id)), None),
+            Call::Debit(request, id) => (change("debit", request, &plain(*id)), None),
+            Call::Reset(request) => (change("reset", request, &plain(None)), None),
             Call::Settle(charged, actual) => {
                 let rest = format!("{actual}, {}, {}, null, null", at(charged.decided_at), at(charged.ready_at));
                 (change("settle", &charged.request, &rest), None)

@@ -35,13 +35,14 @@ async fn a_pause_refuses_everybody_until_it_ends_and_none_shortens_it() {
     assert_eq!(overrides.pause_until(TEN.key("other"), DateTime::<Utc>::MIN_UTC).await.unwrap(), None);
     let endless = overrides.pause_until(TEN.key("other"), DateTime::<Utc>::MAX_UTC).await.unwrap().unwrap();
     assert!(endless.ends_at.unwrap() <= now + DAY + MINUTE);
+
     assert!(
         NewOverride::remove(&mut on_call(&world).await, "ten", Some(&Key::new("k").unwrap()), "pause").await.unwrap()
     );
     until(async || gate.consume(TEN.key("k")).await.unwrap().granted().ok()).await;
 }
 
-/// Whoever calls the function knows no other pause.
+/// The function goes by the table alone, and not by the memory of a process.
 #[tokio::test]
 async fn a_pause_by_sql_is_written_if_it_ends_later() {
     let (world, _) = reporters().await;
@@ -50,14 +51,14 @@ async fn a_pause_by_sql_is_written_if_it_ends_later() {
             format!("select ends_at::text || ' ' || set_at::text from tollgate.pause('ten', 'k', until => {until})");
         sqlx::query_scalar::<_, Option<String>>(AssertSqlSafe(sql)).fetch_one(&world.pool).await.unwrap()
     };
-    world.sql("create table public.noon as select date_trunc('minute', now()) + interval '12 hours' as at").await;
-    let noon = "(select at from public.noon)";
-    let paused = pause(noon).await;
+    world.sql("create table public.instant as select date_trunc('minute', now()) + interval '12 hours' as at").await;
+    let end = "(select at from public.instant)";
+    let paused = pause(end).await;
     assert!(paused.is_some());
-    for no_later in [noon, &format!("{noon} - interval '1 hour'"), "'2020-01-01'"] {
+    for no_later in [end, &format!("{end} - interval '1 hour'"), "'2020-01-01'"] {
         assert_eq!(pause(no_later).await, paused, "{no_later}");
     }
-    assert_ne!(pause(&format!("{noon} + interval '1 hour'")).await, paused);
+    assert_ne!(pause(&format!("{end} + interval '1 hour'")).await, paused);
     world.sql("update tollgate.overrides set starts_at = '2020-01-01', ends_at = '2020-01-02'").await;
     assert_eq!(pause("'2020-01-01'").await, None, "none counts");
 }

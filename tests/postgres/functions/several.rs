@@ -1,0 +1,75 @@
+//! Calls of several limits: their one answer, and the shorter way by which they look at rows of token buckets.
+
+use chrono::{DateTime, Utc};
+use tollgate::{Limit, MINUTE};
+
+use super::asked::{defined, one};
+use super::{define, owner};
+use crate::gate::stage::EVER;
+use crate::teller::run;
+use crate::world::World;
+
+/// Rows that are there take a shorter way than missing ones.
+#[tokio::test]
+async fn several_limits_tell_the_least_that_remains() {
+    let world = World::new().await;
+    let mut conn = owner(&world).await;
+    defined(&mut conn).await;
+    for (verb, of_ten, of_owing, least) in [("consume", 1, 5, 5), ("consume", 1, 2, 3), ("check", 7, 1, 1)] {
+        let sql = format!(
+            "select remaining = {least} from tollgate.{verb}_all(array[tollgate.request('ten', 'k', {of_ten}), \
+             tollgate.request('owing', 'k', {of_owing})])"
+        );
+        assert!(one::<bool>(&mut conn, &sql).await, "{sql}");
+    }
+}
+
+/// All of several are there when the last one is, and they are dated when they are decided.
+#[tokio::test]
+async fn several_are_ready_with_the_last_one() {
+    let world = World::new().await;
+    let mut conn = owner(&world).await;
+    for (name, period) in [("fast", MINUTE), ("slow", EVER)] {
+        define(&mut conn, &Limit::token_bucket(name, 10, period).max_reserved(5)).await;
+    }
+    run(&mut conn, "begin").await;
+    for _ in 0..2 {
+        // First without rows, and then with them.
+        let before: DateTime<Utc> = one(&mut conn, "select clock_timestamp()").await;
+        let booked = format!(
+            "select ready_at > now() + interval '1 hour' and decided_at > '{before}'
+               from tollgate.reserve_all(array[tollgate.request('slow', 'k', 12), tollgate.request('fast', 'k', 12)])"
+        );
+        assert!(one::<bool>(&mut conn, &booked).await);
+        let before: DateTime<Utc> = one(&mut conn, "select clock_timestamp()").await;
+        let taken = format!("select decided_at > '{before}' from tollgate.consume('fast', 'other')");
+        assert!(one::<bool>(&mut conn, &taken).await);
+        run(&mut conn, "select tollgate.reset('slow', 'k'), tollgate.reset('fast', 'k')").await;
+    }
+}
+
+/// A call of several looks at rows of token buckets by a shorter way.
+#[tokio::test]
+async fn several_buckets_count_what_has_come_back() {
+    let world = World::new().await;
+    let mut conn = owner(&world).await;
+    for limit in [Limit::token_bucket("ten", 10, MINUTE), Limit::token_bucket("also_ten", 10, MINUTE)] {
+        define(&mut conn, &limit).await;
+    }
+    // Half a minute ago all of them were used. The second ones were used under a faster definition.
+    run(
+        &mut conn,
+        "insert into tollgate.durable
+         select 0, name, 'k', 0, -10000000, timestamptz 'epoch' - interval '30 s', timestamptz 'epoch' + span
+           from (values ('ten', interval '30 s'), ('also_ten', '10 s')) rows (name, span)",
+    )
+    .await;
+    let both = "select granted and remaining = 4
+                  from tollgate._ask_all(array[tollgate.request('ten', 'k'), tollgate.request('also_ten', 'k')],
+                                         false, false, 'epoch')";
+    assert!(one::<bool>(&mut conn, both).await);
+    // One token more delays that definition's instant by six seconds.
+    let full = "select string_agg(extract(epoch from full_at)::int::text, ' ' order by name desc)
+                  from tollgate.durable";
+    assert_eq!(one::<String>(&mut conn, full).await, "36 16");
+}
