@@ -1,0 +1,71 @@
+//! Clocks: one that goes back, one that jumps, and the one of a transaction that began long ago.
+
+use chrono::{DateTime, Utc};
+use tollgate::{DAY, Limit, MINUTE, SECOND, Tokens};
+
+use super::{ORIGIN, kinds};
+use crate::teller::{Teller, both, left, retry, tokens};
+use crate::world::{World, limiter, second};
+
+#[tokio::test]
+async fn time_stands_still_where_the_clock_goes_back() {
+    let world = World::new().await;
+    let mut teller = Teller::of(&world).await;
+    for limit in kinds(10, MINUTE, 10) {
+        teller.put(&limit, "", tokens(5), second(60.0)).await;
+        let balance = teller.balance(0.0, limit.global()).await;
+        assert_eq!((balance.remaining, balance.as_of, balance.ahead()), (tokens(5), second(60.0), MINUTE));
+        let grant = teller.consume(0.0, limit.global()).await.granted().unwrap();
+        assert_eq!((grant.remaining, grant.decided_at), (tokens(4), second(60.0)));
+        assert_eq!(grant.observed_at, second(0.0));
+        assert_eq!(teller.row(&limit, "").await, Some((tokens(4), second(60.0))));
+        // First the clock has to catch up.
+        let wait = MINUTE + if limit.name() == "tb" { 36 * SECOND } else { MINUTE };
+        assert_eq!(retry(teller.consume(0.0, limit.global().cost(10)).await), wait);
+    }
+}
+
+#[tokio::test]
+async fn in_a_transaction_begun_long_ago_refill_uses_the_present() {
+    let world = World::new().await;
+    let mut teller = Teller::of(&world).await;
+    for limit in both(&Limit::token_bucket("present", 1_000, SECOND)) {
+        let began: DateTime<Utc> =
+            sqlx::query_scalar("select transaction_timestamp()").fetch_one(&mut *teller.tx).await.unwrap();
+        teller.put(&limit, "", Tokens::ZERO, began).await;
+        let balance = limiter().balance(&mut teller.tx, limit.global()).await.unwrap();
+        let elapsed = (balance.observed_at - began).num_microseconds().unwrap();
+        assert!(elapsed > 0, "{balance:?} after {began}");
+        assert_eq!(balance.remaining, Tokens::from_micros(elapsed * 1_000).min(tokens(1_000)));
+
+        let one = limit.global().cost(Tokens::from_micros(1));
+        let grant = limiter().consume(&mut teller.tx, one).await.unwrap().granted().unwrap();
+        assert!(grant.decided_at > balance.observed_at);
+        let (_, ts) = teller.row(&limit, "").await.unwrap();
+        assert_eq!(ts, grant.decided_at);
+    }
+}
+
+#[tokio::test]
+async fn a_start_in_the_future_is_aligned_backwards() {
+    let world = World::new().await;
+    let mut teller = Teller::of(&world).await;
+    for limit in both(&Limit::fixed_window("future", 1, MINUTE).start(ORIGIN + 400 * DAY + 10 * SECOND)) {
+        assert!(teller.consume(0.0, limit.global()).await.is_granted());
+        assert_eq!(teller.row(&limit, "").await, Some((Tokens::ZERO, second(-50.0))));
+        assert_eq!(retry(teller.consume(0.0, limit.global()).await), 10 * SECOND);
+    }
+}
+
+#[tokio::test]
+async fn a_clock_that_jumps_ten_years_ahead_finds_a_full_bucket() {
+    let world = World::new().await;
+    let mut teller = Teller::of(&world).await;
+    let ten_years = 10.0 * 365.0 * 86_400.0;
+    for limit in kinds(10, SECOND, 10) {
+        left(teller.consume(0.0, limit.global().cost(10)).await);
+        assert_eq!(teller.balance(ten_years, limit.global()).await.remaining, tokens(10));
+        assert_eq!(left(teller.consume(ten_years, limit.global().cost(10)).await), Tokens::ZERO);
+        assert_eq!(teller.row(&limit, "").await, Some((Tokens::ZERO, second(ten_years))));
+    }
+}
