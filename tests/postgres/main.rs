@@ -43,6 +43,7 @@ mod standby;
 mod storm;
 mod strangers;
 mod sweeper;
+mod tables;
 mod teller;
 mod traced;
 mod transactions;

@@ -1,0 +1,87 @@
+//! What each table takes and what it refuses: at each bound the last value that goes in, and the first that does not,
+//! with the name of the constraint that says so.
+
+mod definitions;
+mod overrides;
+mod rows;
+mod view;
+
+use sqlx::{AssertSqlSafe, Connection as _, PgConnection};
+
+use crate::teller::run;
+use crate::world::{OWNER, World};
+
+/// A table, and a row that it takes: the columns, each with an expression.
+struct Table {
+    name: &'static str,
+    row: &'static [(&'static str, &'static str)],
+}
+
+/// Other expressions for some of the columns.
+type Changes<'c> = &'c [(&'c str, &'c str)];
+
+impl Table {
+    /// What keeps out a row with these changes: a constraint, or a column that must not be null. `None` if the table
+    /// takes it. It leaves no row.
+    async fn fault(&self, conn: &mut PgConnection, changes: Changes<'_>) -> Option<String> {
+        let mut tx = conn.begin().await.unwrap();
+        let inserted = sqlx::raw_sql(AssertSqlSafe(self.insert(changes))).execute(&mut *tx).await;
+        tx.rollback().await.unwrap();
+        let error = inserted.err()?;
+        let database = error.as_database_error().unwrap_or_else(|| panic!("{error}: {changes:?}"));
+        let of = database.downcast_ref::<sqlx::postgres::PgDatabaseError>();
+        let fault = of.constraint().or(of.column());
+        Some(fault.unwrap_or_else(|| panic!("{error}: {changes:?}")).to_owned())
+    }
+
+    fn insert(&self, changes: Changes<'_>) -> String {
+        let mut row = self.row.to_vec();
+        for (column, value) in changes {
+            row.retain(|(name, _)| name != column);
+            row.push((column, value));
+        }
+        let (columns, values): (Vec<_>, Vec<_>) = row.into_iter().unzip();
+        format!("insert into tollgate.{} ({}) values ({})", self.name, columns.join(", "), values.join(", "))
+    }
+
+    async fn expect_taken(&self, conn: &mut PgConnection, changes: &[Changes<'_>]) {
+        for changes in changes {
+            assert_eq!(self.fault(conn, changes).await, None, "{}: {changes:?}", self.name);
+        }
+    }
+
+    async fn expect_refused(&self, conn: &mut PgConnection, refused: &[(&str, Changes<'_>)]) {
+        for (fault, changes) in refused {
+            assert_eq!(self.fault(conn, changes).await.as_deref(), Some(*fault), "{}: {changes:?}", self.name);
+        }
+    }
+
+    /// Each of these columns must have a value.
+    async fn expect_required(&self, conn: &mut PgConnection, columns: &[&str]) {
+        for column in columns {
+            self.expect_refused(conn, &[(column, &[(column, "null")])]).await;
+        }
+    }
+
+    /// A second row needs another value in one of these columns.
+    async fn expect_key(&self, conn: &mut PgConnection, key: &str, others: Changes<'_>) {
+        run(conn, &self.insert(&[])).await;
+        self.expect_refused(conn, &[(key, &[])]).await;
+        for other in others {
+            self.expect_taken(conn, &[&[*other]]).await;
+        }
+    }
+}
+
+/// A connection of the owner, who alone may write every table. Its path has no operators of strangers.
+async fn owner(world: &World) -> PgConnection {
+    let mut conn = world.connect_as(OWNER).await;
+    run(&mut conn, "set search_path = pg_catalog").await;
+    conn
+}
+
+/// An instant that no row holds, as SQL, and the last that one does.
+const PAST_THE_END: &str = "timestamptz '262143-01-01 00:00:00+00'";
+const LAST: &str = "timestamptz '262143-01-01 00:00:00+00' - interval '1 microsecond'";
+/// PostgreSQL's first instant.
+const FIRST: &str = "timestamptz '4714-11-24 00:00:00+00 BC'";
