@@ -4,6 +4,7 @@ mod asked;
 mod attacks;
 mod beside;
 mod bytes;
+mod defaults;
 mod errors;
 mod guide;
 mod installed;

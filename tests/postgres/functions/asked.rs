@@ -262,8 +262,11 @@ async fn overrides_count_for_looks_and_settlements() {
     .await;
     let settled = "select tollgate.settle('ten', 'vip', 3, 0, now()) = 3 and tollgate.balance('ten', 'vip') < 6";
     assert!(one::<bool>(&mut conn, settled).await);
-    let denied = "select not granted and retry_at is null from tollgate.check('ten', 'ban')";
-    assert!(one::<bool>(&mut conn, denied).await);
+    for of in ["check('ten', 'ban')", "check_all(array[tollgate.request('ten', 'ban')])"] {
+        let denied =
+            format!("select concat_ws(' ', granted, retry_at, amount::float8, remaining::float8) from tollgate.{of}");
+        assert_eq!(one::<String>(&mut conn, &denied).await, "f 0 0", "{of}");
+    }
     // Its own reservations count.
     let owing = "select tollgate.set_override('ten', 'owing', rate => 10, max_reserved => 5, reason => 'a test'),
                         tollgate.granted(tollgate.reserve('ten', 'owing', 14))";

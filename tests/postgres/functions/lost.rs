@@ -89,3 +89,35 @@ async fn where_a_later_row_was_lost_an_earlier_one_stays_as_it_was() {
         }
     }
 }
+
+/// The smallest cost is written, and put back, as any other: on a row before the lost one, on that one, and on one behind
+/// it that is missing.
+#[tokio::test]
+async fn beside_a_lost_row_a_micro_token_counts() {
+    let world = World::new().await;
+    let (mut one, mut other) = (owner(&world).await, owner(&world).await);
+    for name in ["first", "second"] {
+        define(&mut one, &Limit::token_bucket(name, 10, EVER)).await;
+        run(&mut one, &format!("select tollgate.consume('{name}', 'k')")).await;
+    }
+    let all = "select granted::text
+                 from tollgate.consume_all(array[tollgate.request('first', 'k', 0.000001),
+                                                 tollgate.request('second', 'k', 0.000001),
+                                                 tollgate.request('second', 'new', 0.000001)])";
+    for (spent, answer, left) in
+        [("3", "true", "8.999999 5.999999 9.999999"), ("5.999999", "false", "8.999999 0.000000 9.999999")]
+    {
+        run(&mut one, &format!("begin; select tollgate.granted(tollgate.consume('second', 'k', {spent}))")).await;
+        let pid = crate::world::pid(&mut other).await;
+        let asking = async { sqlx::query_scalar::<_, String>(all).fetch_one(&mut other).await.unwrap() };
+        let committing = async {
+            world.until_blocked(pid).await;
+            run(&mut one, "commit").await;
+        };
+        let (told, ()) = soon(Box::pin(async { tokio::join!(asking, committing) })).await;
+        assert_eq!(told, answer);
+        let sql = "select concat_ws(' ', tollgate.balance('first', 'k'), tollgate.balance('second', 'k'),
+            tollgate.balance('second', 'new'))";
+        assert_eq!(sqlx::query_scalar::<_, String>(sql).fetch_one(&mut one).await.unwrap(), left);
+    }
+}

@@ -108,18 +108,18 @@ impl Walk {
             1 => largest,
             2 => self.dice.i64(0..=largest),
             3 => 1_000_000.min(largest),
+            4 => self.amount_to_a_bound(if is_wallet { 0 } else { most }, debt).clamp(0, largest),
             _ => wide(&mut self.dice, largest),
         };
         let part = (may_say_more && amount > 0 && self.dice.u32(..4) == 0).then(|| match self.dice.u32(..3) {
             0 => 1_000_000.min(amount),
             _ => wide(&mut self.dice, amount).max(1),
         });
-        let actual = if verb != "settle" {
-            0
-        } else if self.dice.bool() {
-            wide(&mut self.dice, amount)
-        } else {
-            wide(&mut self.dice, i64::MAX)
+        let actual = match self.dice.u32(..5) {
+            _ if verb != "settle" => 0,
+            0 => self.actual_to_a_bound(amount),
+            1 | 2 => wide(&mut self.dice, amount),
+            _ => wide(&mut self.dice, i64::MAX),
         };
         let ts = self.row.as_ref().map_or(self.now, |state| state.ts.micros());
         let until = (ts + self.dice.choice([0, -1, 1]).unwrap()).clamp(MIN, MAX);
@@ -154,6 +154,31 @@ impl Walk {
             ready_at,
             expected,
         }
+    }
+
+    /// An amount that takes the row as it is to the deepest debt, or to the least or the largest value that a column
+    /// holds; or a micro-token more or less.
+    fn amount_to_a_bound(&mut self, top: i64, debt: i64) -> i64 {
+        let value = self.value();
+        let deepest = value + i128::from(top) + i128::from(debt);
+        let (least, largest) = (value - i128::from(i64::MIN), i128::from(i64::MAX) - value);
+        self.near([deepest, least, largest])
+    }
+
+    /// A cost at which a settlement takes the row as it is to nothing, or to the least or the largest value; or a
+    /// micro-token more or less.
+    fn actual_to_a_bound(&mut self, amount: i64) -> i64 {
+        let value = self.value() + i128::from(amount);
+        self.near([i64::MIN, 0, i64::MAX].map(|bound| value - i128::from(bound)))
+    }
+
+    fn value(&self) -> i128 {
+        self.row.as_ref().map_or(0, |state| state.value.micros().into())
+    }
+
+    fn near(&mut self, amounts: [i128; 3]) -> i64 {
+        let amount = self.dice.choice(amounts).unwrap() + self.dice.choice([-1, 0, 1]).unwrap();
+        i64::try_from(amount.clamp(0, i64::MAX.into())).unwrap()
     }
 
     /// Now and then the row is gone, or somebody has written another.

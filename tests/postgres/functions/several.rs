@@ -73,3 +73,37 @@ async fn several_buckets_count_what_has_come_back() {
                   from tollgate.durable";
     assert_eq!(one::<String>(&mut conn, full).await, "36 16");
 }
+
+/// A limit that was raised gives back more than was used.
+#[tokio::test]
+async fn several_buckets_hold_no_more_than_their_capacity() {
+    let world = World::new().await;
+    let mut conn = owner(&world).await;
+    define(&mut conn, &Limit::token_bucket("ten", 10, MINUTE)).await;
+    // By the slower definition it would be full a second later.
+    let row = "insert into tollgate.durable
+               select 0, 'ten', 'k', 0, -5000000, timestamptz 'epoch' - interval '1 minute', timestamptz 'epoch' + '1 s'";
+    run(&mut conn, row).await;
+    let both =
+        "select remaining = 9 from tollgate._ask_all(array[tollgate.request('ten', 'k')], false, false, 'epoch')";
+    assert!(one::<bool>(&mut conn, both).await);
+}
+
+/// Also under an override: then other numbers are read.
+#[tokio::test]
+async fn several_take_nothing_on_credit() {
+    let world = World::new().await;
+    let mut conn = owner(&world).await;
+    defined(&mut conn).await;
+    run(&mut conn, "select tollgate.set_override('owing', 'vip', rate => 10, max_reserved => 5, reason => 'a test')")
+        .await;
+    for key in ["k", "vip"] {
+        for (cost, told) in [("10", "true"), ("0.000001", "false")] {
+            let sql = format!(
+                "select granted::text from tollgate.consume_all(array[tollgate.request('owing', '{key}', {cost}),
+                                                                      tollgate.request('window', '{key}', 0)])"
+            );
+            assert_eq!(one::<String>(&mut conn, &sql).await, told, "{key} {cost}");
+        }
+    }
+}

@@ -129,14 +129,21 @@ async fn a_row_whose_list_may_be_money_is_an_error() {
     let mut conn = owner(&world).await;
     defined(&mut conn).await;
     // A list that this release does not know may be money.
-    for list in ["{}", "{4}", "{3}", "{4,1,1}"] {
-        run(
-            &mut conn,
-            &format!("insert into tollgate.durable values (0, 'ten', '{list}', 0, 5, now(), '2100-01-01', '{list}')"),
-        )
-        .await;
-        assert_eq!(fails(&mut conn, &format!("select tollgate.consume('ten', '{list}')")).await, "TG006", "{list}");
-        assert_eq!(fails(&mut conn, &format!("select tollgate.credit('ten', '{list}', 1)")).await, "TG006", "{list}");
+    for (limit, lists) in
+        [("ten", ["'{}'", "'{4}'", "'{3}'", "'{4,1,1}'"]), ("money", ["'{}'", "'{4}'", "'{1}'", "null"])]
+    {
+        for list in lists {
+            let row = format!("0, '{limit}', $${list}$$, 0, 5, now(), '2100-01-01', {list}");
+            run(&mut conn, &format!("insert into tollgate.durable values ({row})")).await;
+            for call in [
+                "consume('{}', $${list}$$)",
+                "consume_all(array[tollgate.request('{}', $${list}$$)])",
+                "credit('{}', $${list}$$, 1)",
+            ] {
+                let call = call.replace("{}", limit).replace("{list}", list);
+                assert_eq!(fails(&mut conn, &format!("select tollgate.{call}")).await, "TG006", "{call}");
+            }
+        }
     }
     // That of a window is not, and does not count. Nothing is given back on it.
     run(&mut conn, "insert into tollgate.durable values (0, 'ten', 'slid', 0, -5000000, now(), '2100-01-01', '{1}')")
@@ -149,7 +156,7 @@ async fn a_row_whose_list_may_be_money_is_an_error() {
     .await;
     // Where another limit of the call is denied, nothing reads the row.
     run(&mut conn, "select tollgate.set_override('owing', 'k', 'deny', reason => 'a test')").await;
-    let both = "select tollgate.granted(tollgate.consume_all(array[tollgate.request('ten', '{3}'), \
+    let both = "select tollgate.granted(tollgate.consume_all(array[tollgate.request('ten', $$'{3}'$$), \
                                                                    tollgate.request('owing', 'k')]))";
     assert_eq!(fails(&mut conn, both).await, "PT429");
 }
@@ -220,11 +227,16 @@ async fn a_message_names_what_is_wrong() {
         ("consume(null, 'k')", "no limit is named"),
         ("consume('ten', '')", no_key),
         ("consume_all(array[tollgate.request('ten', '')])", no_key),
+        (
+            "consume('ten', repeat('x', 513))",
+            "limit 'ten': the key is longer than 512 bytes (hash it, and use the digest)",
+        ),
         ("consume('ten', 'k', -1)", "limit 'ten': -1 is no amount of tokens"),
         ("settle('ten', 'k', -1, 0, now())", "limit 'ten': -1 is no amount of tokens"),
         ("settle('ten', 'k', 1, -2, now())", "limit 'ten': -2 is no amount of tokens"),
         ("settle('ten', 'k', 1, null, now())", "limit 'ten': null is no amount of tokens"),
         ("consume('ten', 'k', 11)", "limit 'ten' can never grant so much at once, at most 10.000000"),
+        ("consume('ten', 'k', 5, leaving => 11)", "limit 'ten' can never grant so much at once, at most 0.000000"),
         ("reserve('owing', 'k', 16)", "limit 'owing' can never grant so much at once, at most 15.000000"),
         ("reserve('denied', 'k', 16)", "limit 'denied' can never grant so much at once, at most 15.000000"),
         (
