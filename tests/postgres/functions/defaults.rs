@@ -48,3 +48,32 @@ async fn a_definition_is_stored_to_the_last_microsecond() {
         assert_eq!(one::<String>(&mut conn, sql).await, stored, "{definition}");
     }
 }
+
+#[tokio::test]
+async fn a_report_leaves_seventy_percent_and_several_at_least_five() {
+    let world = World::new().await;
+    let mut conn = owner(&world).await;
+    defined(&mut conn).await;
+    let first = "select concat_ws(' ', rate, ends_at - starts_at) from tollgate.slow_down('ten', 'k')";
+    assert_eq!(one::<String>(&mut conn, first).await, "700000 00:00:18");
+    // Within two seconds another changes nothing.
+    assert_eq!(one::<String>(&mut conn, first).await, "700000 00:00:18");
+    let last = "select min((tollgate.slow_down('ten', 'k', cool_down => '0')).rate)::text from generate_series(1, 20)";
+    assert_eq!(one::<String>(&mut conn, last).await, "50000");
+}
+
+/// A kind whose definition nobody has pushed.
+#[tokio::test]
+async fn an_override_of_an_unknown_limit_reserves_nothing_unless_it_says_so() {
+    let world = World::new().await;
+    let mut conn = owner(&world).await;
+    for (numbers, stored) in [
+        ("kind => 'token_bucket', rate => 10, period => '1 s'", "token_bucket 10000000 1000000 10000000 0"),
+        ("kind => 'wallet', max_reserved => 5", "wallet 0 0 0 5000000"),
+    ] {
+        let set = format!("select tollgate.set_override('unknown', 'k', {numbers}, reason => 'a test', set_by => 'x')");
+        run(&mut conn, &set).await;
+        let sql = "select concat_ws(' ', kind, rate, period, capacity, max_reserved) from tollgate.overrides";
+        assert_eq!(one::<String>(&mut conn, sql).await, stored, "{numbers}");
+    }
+}
