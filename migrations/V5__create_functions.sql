@@ -108,11 +108,7 @@ comment on type tollgate.request is 'one limit of several, by tollgate.request()
 
 -- The number of parts over which the tables are distributed. These functions ask part 0 only, so they fail where there
 -- are others. `tollgate distribute` replaces this one.
-do $$ begin
-    execute pg_catalog.format('create function tollgate._parts() returns int4 language sql immutable as ''select %s''',
-        (select coalesce(max(substring(pg_get_constraintdef(c.oid), '>= ([0-9]+)')::int4), 0) / 8
-           from pg_constraint c where c.conrelid = 'tollgate.durable'::regclass and c.conname = 'durable_part'));
-end $$;
+create function tollgate._parts() returns int4 language sql immutable as 'select 0';
 
 -- PostgreSQL inlines helpers of one expression, and parses others at each call. So no expensive expression is passed
 -- for a parameter that occurs twice, and a helper that calls something stable is stable.
@@ -130,9 +126,9 @@ $$ select (extract(epoch from at) * 1000000)::int8 $$;
 create function tollgate._instant(micros int8) returns timestamptz language sql stable as $$
     select timestamptz 'epoch' + (micros / 3600000000)::float8 * interval '1 hour'
                                + (micros % 3600000000)::float8 * interval '1 microsecond' $$;
--- The nearest instant that a row can hold. Not for null, which least() and greatest() ignore.
+-- The last instant that a row can hold, if this one is later. Not for null, which least() ignores.
 create function tollgate._clamp(at numeric) returns int8 language sql immutable as
-$$ select greatest(-210866803200000000, least(8210266876799999999, at))::int8 $$;
+$$ select least(8210266876799999999, at)::int8 $$;
 
 -- The number of the last step of a grid at or before an instant; `/` alone would round towards zero.
 create function tollgate._step(at int8, phase int8, period int8) returns int8 language sql immutable as

@@ -546,7 +546,7 @@ end $$;
 
 CREATE FUNCTION tollgate._clamp(at numeric) RETURNS bigint
     LANGUAGE sql IMMUTABLE
-    AS $$ select greatest(-210866803200000000, least(8210266876799999999, at))::int8 $$;
+    AS $$ select least(8210266876799999999, at)::int8 $$;
 
 
 --
@@ -1844,7 +1844,7 @@ INSERT INTO service.receipts VALUES ('ephemeral_bucket', '{"charges": [{"key": "
 INSERT INTO service.receipts VALUES ('thirds', '{"charges": [{"key": "ada", "cost": 1, "limit": "thirds", "period": 60000000, "refill": 0.333333, "ready_at": 1700000600000000}]}');
 INSERT INTO service.receipts VALUES ('everybody', '{"charges": [{"key": "", "cost": 1, "limit": "everybody", "period": 86400000000, "refill": 100, "ready_at": 1700000600000000}]}');
 INSERT INTO service.receipts VALUES ('bounded', '{"charges": [{"key": "eu|a\\|b", "cost": 1, "limit": "bounded", "period": 86400000000, "refill": 5, "ready_at": 1700000600000000}]}');
-INSERT INTO service.receipts VALUES ('sharded', '{"charges": [{"key": "ada", "cost": 1, "limit": "sharded", "shard": 3, "period": 3600000000, "refill": 25, "ready_at": 1700000600000000}]}');
+INSERT INTO service.receipts VALUES ('sharded', '{"charges": [{"key": "ada", "cost": 1, "limit": "sharded", "period": 3600000000, "refill": 25, "ready_at": 1700000600000000}]}');
 INSERT INTO service.receipts VALUES ('spread_window', '{"charges": [{"key": "ada", "cost": 1, "kind": "window", "limit": "spread_window", "period": 3600000000, "refill": 10, "ready_at": 1700000600000000}]}');
 INSERT INTO service.receipts VALUES ('window', '{"charges": [{"key": "7", "cost": 1, "kind": "window", "limit": "window", "period": 86400000000, "refill": 10, "ready_at": 1700000600000000}]}');
 INSERT INTO service.receipts VALUES ('ephemeral_window', '{"charges": [{"key": "7", "cost": 1, "kind": "window", "limit": "ephemeral_window", "period": 86400000000, "refill": 10, "storage": "ephemeral", "ready_at": 1700000600000000}]}');
@@ -1853,9 +1853,9 @@ INSERT INTO service.receipts VALUES ('steps', '{"charges": [{"key": "ada", "cost
 INSERT INTO service.receipts VALUES ('sliding', '{"charges": [{"key": "ada", "cost": 1, "kind": "sliding", "limit": "sliding", "until": 1700004200000000, "period": 3600000000, "refill": 10, "ready_at": 1700000600000000}]}');
 INSERT INTO service.receipts VALUES ('coarse', '{"charges": [{"key": "ada", "cost": 1, "kind": "sliding", "limit": "coarse", "until": 1700004599999999, "period": 3600000000, "refill": 10, "ready_at": 1700000600000000}]}');
 INSERT INTO service.receipts VALUES ('once', '{"call": {"id": "order_1", "key": "ada", "limit": "once"}, "charges": [{"key": "ada", "cost": 4, "limit": "once", "period": 86400000000, "refill": 10, "ready_at": 1700000600000000}], "lapses_at": 1700087000000000}');
-INSERT INTO service.receipts VALUES ('lapsing', '{"call": {"id": "01a21ea59389a87eaf630ad0cc441f4c", "key": "ada", "limit": "lapsing"}, "charges": [{"key": "ada", "cost": 4, "kind": "sliding", "limit": "lapsing", "until": 1700087000000000, "period": 86400000000, "refill": 10, "ready_at": 1700000600000000}], "lapses_at": 1700004200000000}');
-INSERT INTO service.receipts VALUES ('tracked', '{"call": {"id": "01a21ea5938c71ef6ba371fd26aae9cc", "key": "ada", "limit": "tracked"}, "charges": [{"key": "ada", "cost": 4, "kind": "window", "limit": "tracked", "period": 86400000000, "refill": 10, "ready_at": 1700000600000000}], "lapses_at": 1700004200000000}');
-INSERT INTO service.receipts VALUES ('leased', '{"call": {"id": "job_1", "key": "ada", "limit": "leased"}, "charges": [{"key": "ada", "cost": 1, "kind": "lease", "lease": "01a21ea5938f7689a03bdf261416ad8b", "limit": "leased", "until": 1700004200000000, "period": 3600000000, "refill": 3, "ready_at": 1700000600000000}], "lapses_at": 1700087000000000}');
+INSERT INTO service.receipts VALUES ('lapsing', '{"call": {"id": "01a223067bf2999771a701826e43d01a", "key": "ada", "limit": "lapsing"}, "charges": [{"key": "ada", "cost": 4, "kind": "sliding", "limit": "lapsing", "until": 1700087000000000, "period": 86400000000, "refill": 10, "ready_at": 1700000600000000}], "lapses_at": 1700004200000000}');
+INSERT INTO service.receipts VALUES ('tracked', '{"call": {"id": "01a223067bf534c037f3360f61f6923c", "key": "ada", "limit": "tracked"}, "charges": [{"key": "ada", "cost": 4, "kind": "window", "limit": "tracked", "period": 86400000000, "refill": 10, "ready_at": 1700000600000000}], "lapses_at": 1700004200000000}');
+INSERT INTO service.receipts VALUES ('leased', '{"call": {"id": "job_1", "key": "ada", "limit": "leased"}, "charges": [{"key": "ada", "cost": 1, "kind": "lease", "lease": "01a223067bf9962facc9f517daa745dc", "limit": "leased", "until": 1700004200000000, "period": 3600000000, "refill": 3, "ready_at": 1700000600000000}], "lapses_at": 1700087000000000}');
 INSERT INTO service.receipts VALUES ('money', '{"charges": [{"key": "acme", "cost": 30, "kind": "wallet", "limit": "money", "ready_at": 1700000600000000}]}');
 INSERT INTO service.receipts VALUES ('contract', '{"charges": [{"key": "acme", "cost": 1, "limit": "contract", "period": 86400000000, "refill": 5, "ready_at": 1700000600000000}]}');
 INSERT INTO service.receipts VALUES ('booked', '{"charges": [{"key": "ada", "cost": 6, "limit": "booked", "period": 60000000, "refill": 1, "ready_at": 1700000900000000}]}');
@@ -1867,9 +1867,9 @@ INSERT INTO service.receipts VALUES ('booked', '{"charges": [{"key": "ada", "cos
 
 INSERT INTO tollgate.calls VALUES (0, 'money', 'acme', 'payment_7', -6505968518662335794, '[]', '{}', '2023-11-14 22:13:20+00', 0, NULL, '2023-11-15 22:13:20+00', false);
 INSERT INTO tollgate.calls VALUES (0, 'once', 'ada', 'order_1', 3222908803921010261, '[{"limit":"once","key":"ada","cost":4,"ready_at":1700000600000000,"refill":10,"period":86400000000}]', '{}', '2023-11-14 22:23:20+00', 0, NULL, '2023-11-15 22:23:20+00', false);
-INSERT INTO tollgate.calls VALUES (0, 'lapsing', 'ada', '01a21ea59389a87eaf630ad0cc441f4c', -6933738996752304088, '[{"limit":"lapsing","key":"ada","cost":4,"ready_at":1700000600000000,"kind":"sliding","until":1700087000000000,"refill":10,"period":86400000000}]', NULL, '2023-11-14 22:23:20+00', 0, '2023-11-14 23:23:20+00', '2023-11-14 23:23:20+00', false);
-INSERT INTO tollgate.calls VALUES (0, 'tracked', 'ada', '01a21ea5938c71ef6ba371fd26aae9cc', -8207726490034608629, '[{"limit":"tracked","key":"ada","cost":4,"ready_at":1700000600000000,"kind":"window","refill":10,"period":86400000000}]', NULL, '2023-11-14 22:23:20+00', 0, NULL, '2023-11-14 23:23:20+00', false);
-INSERT INTO tollgate.calls VALUES (0, 'leased', 'ada', 'job_1', -1956462224117433091, '[{"limit":"leased","key":"ada","cost":1,"ready_at":1700000600000000,"kind":"lease","until":1700004200000000,"refill":3,"period":3600000000,"lease":"01a21ea5938f7689a03bdf261416ad8b"}]', '{}', '2023-11-14 22:23:20+00', 0, NULL, '2023-11-15 22:23:20+00', false);
+INSERT INTO tollgate.calls VALUES (0, 'lapsing', 'ada', '01a223067bf2999771a701826e43d01a', -6933738996752304088, '[{"limit":"lapsing","key":"ada","cost":4,"ready_at":1700000600000000,"kind":"sliding","until":1700087000000000,"refill":10,"period":86400000000}]', NULL, '2023-11-14 22:23:20+00', 0, '2023-11-14 23:23:20+00', '2023-11-14 23:23:20+00', false);
+INSERT INTO tollgate.calls VALUES (0, 'tracked', 'ada', '01a223067bf534c037f3360f61f6923c', -8207726490034608629, '[{"limit":"tracked","key":"ada","cost":4,"ready_at":1700000600000000,"kind":"window","refill":10,"period":86400000000}]', NULL, '2023-11-14 22:23:20+00', 0, NULL, '2023-11-14 23:23:20+00', false);
+INSERT INTO tollgate.calls VALUES (0, 'leased', 'ada', 'job_1', -1956462224117433091, '[{"limit":"leased","key":"ada","cost":1,"ready_at":1700000600000000,"kind":"lease","until":1700004200000000,"refill":3,"period":3600000000,"lease":"01a223067bf9962facc9f517daa745dc"}]', '{}', '2023-11-14 22:23:20+00', 0, NULL, '2023-11-15 22:23:20+00', false);
 
 
 --
@@ -1880,8 +1880,8 @@ INSERT INTO tollgate.durable VALUES (0, 'bucket', 'ada', 0, -1000000, '2023-11-1
 INSERT INTO tollgate.durable VALUES (0, 'thirds', 'ada', 0, -1000000, '2023-11-14 22:23:20+00', '2023-11-14 22:26:20.000181+00', NULL);
 INSERT INTO tollgate.durable VALUES (0, 'everybody', '', 0, -1305556, '2023-11-14 22:23:20+00', '2023-11-14 22:42:08.000384+00', NULL);
 INSERT INTO tollgate.durable VALUES (0, 'bounded', 'eu|a\|b', 0, -1965278, '2023-11-14 22:23:20+00', '2023-11-15 07:49:20.00384+00', NULL);
-INSERT INTO tollgate.durable VALUES (0, 'sharded', 'ada', 1, -1000000, '2023-11-14 22:13:20+00', '2023-11-14 22:15:44+00', NULL);
-INSERT INTO tollgate.durable VALUES (0, 'sharded', 'ada', 3, -1000000, '2023-11-14 22:23:20+00', '2023-11-14 22:25:44+00', NULL);
+INSERT INTO tollgate.durable VALUES (0, 'sharded', 'ada', 2, -1000000, '2023-11-14 22:13:20+00', '2023-11-14 22:15:44+00', NULL);
+INSERT INTO tollgate.durable VALUES (0, 'sharded', 'ada', 0, -1000000, '2023-11-14 22:23:20+00', '2023-11-14 22:25:44+00', NULL);
 INSERT INTO tollgate.durable VALUES (0, 'spread_window', 'ada', 0, -2000000, '2023-11-14 21:46:31.118505+00', '2023-11-14 22:46:31.118505+00', NULL);
 INSERT INTO tollgate.durable VALUES (0, 'window', '7', 0, -2000000, '2023-11-14 00:00:00+00', '2023-11-15 00:00:00+00', NULL);
 INSERT INTO tollgate.durable VALUES (0, 'period', 'ada', 0, -2000000, '2023-11-11 22:13:20+00', '2023-12-15 16:13:20+00', NULL);
@@ -1891,7 +1891,7 @@ INSERT INTO tollgate.durable VALUES (0, 'coarse', 'ada', 0, -2000000, '2023-11-1
 INSERT INTO tollgate.durable VALUES (0, 'once', 'ada', 0, -4000000, '2023-11-14 22:23:20+00', '2023-11-15 07:59:20+00', NULL);
 INSERT INTO tollgate.durable VALUES (0, 'lapsing', 'ada', 0, -4000000, '2023-11-14 22:23:20+00', '2023-11-15 22:23:20+00', '{1,1700087000000000,4000000}');
 INSERT INTO tollgate.durable VALUES (0, 'tracked', 'ada', 0, -4000000, '2023-11-14 20:53:03.583726+00', '2023-11-15 20:53:03.583726+00', NULL);
-INSERT INTO tollgate.durable VALUES (0, 'leased', 'ada', 0, -1000000, '2023-11-14 22:23:20+00', '2023-11-14 23:23:20+00', '{2,1700004200000000,1000000,117690236759144073,-6900676649376371317}');
+INSERT INTO tollgate.durable VALUES (0, 'leased', 'ada', 0, -1000000, '2023-11-14 22:23:20+00', '2023-11-14 23:23:20+00', '{2,1700004200000000,1000000,117695051021784623,-5995991946065656356}');
 INSERT INTO tollgate.durable VALUES (0, 'money', 'acme', 0, 40000000, '2023-11-14 22:23:20+00', '262142-12-31 23:59:59.999999+00', '{3}');
 INSERT INTO tollgate.durable VALUES (0, 'contract', 'acme', 0, -1965278, '2023-11-14 22:23:20+00', '2023-11-15 07:49:20.00384+00', NULL);
 INSERT INTO tollgate.durable VALUES (0, 'booked', 'ada', 0, -6000000, '2023-11-14 22:23:20+00', '2023-11-14 22:29:20+00', NULL);
@@ -1923,20 +1923,20 @@ INSERT INTO tollgate.limits VALUES ('money', 'wallet', 0, 0, 0, 0, NULL, NULL, 1
 -- Data for Name: overrides; Type: TABLE DATA; Schema: tollgate; Owner: -
 --
 
-INSERT INTO tollgate.overrides VALUES ('contract', 'acme', 'contract', 'numbers', 'token_bucket', 5000000, 86400000000, 50000000, 0, '2026-11-27 20:14:57.369747+00', 'infinity', 'of 2026', 'on call', '2026-11-27 20:14:57.369747+00');
-INSERT INTO tollgate.overrides VALUES ('contract', 'mallory', 'ban', 'deny', NULL, NULL, NULL, NULL, NULL, '2026-11-27 20:14:57.372967+00', '2055-07-24 00:00:00+00', 'spam', 'on call', '2026-11-27 20:14:57.372967+00');
+INSERT INTO tollgate.overrides VALUES ('contract', 'acme', 'contract', 'numbers', 'token_bucket', 5000000, 86400000000, 50000000, 0, '2026-11-28 16:39:17.164959+00', 'infinity', 'of 2026', 'on call', '2026-11-28 16:39:17.164959+00');
+INSERT INTO tollgate.overrides VALUES ('contract', 'mallory', 'ban', 'deny', NULL, NULL, NULL, NULL, NULL, '2026-11-28 16:39:17.170595+00', '2055-07-24 00:00:00+00', 'spam', 'on call', '2026-11-28 16:39:17.170595+00');
 
 
 --
 -- Data for Name: schema_history; Type: TABLE DATA; Schema: tollgate; Owner: -
 --
 
-INSERT INTO tollgate.schema_history VALUES (1, 'create_ephemeral', '2026-11-27T20:14:57.299366503Z', '5116352157224578461');
-INSERT INTO tollgate.schema_history VALUES (2, 'create_durable', '2026-11-27T20:14:57.305538371Z', '13895379425595852598');
-INSERT INTO tollgate.schema_history VALUES (3, 'create_balances', '2026-11-27T20:14:57.310849021Z', '4079054656632409427');
-INSERT INTO tollgate.schema_history VALUES (4, 'create_calls', '2026-11-27T20:14:57.313274718Z', '593821626596391510');
-INSERT INTO tollgate.schema_history VALUES (5, 'create_functions', '2026-11-27T20:14:57.321591545Z', '3466371324496615105');
-INSERT INTO tollgate.schema_history VALUES (6, 'create_overrides', '2026-11-27T20:14:57.342094535Z', '8155710869836291966');
+INSERT INTO tollgate.schema_history VALUES (1, 'create_ephemeral', '2026-11-28T16:39:17.059741672Z', '5116352157224578461');
+INSERT INTO tollgate.schema_history VALUES (2, 'create_durable', '2026-11-28T16:39:17.066891024Z', '13895379425595852598');
+INSERT INTO tollgate.schema_history VALUES (3, 'create_balances', '2026-11-28T16:39:17.074452075Z', '4079054656632409427');
+INSERT INTO tollgate.schema_history VALUES (4, 'create_calls', '2026-11-28T16:39:17.07820011Z', '593821626596391510');
+INSERT INTO tollgate.schema_history VALUES (5, 'create_functions', '2026-11-28T16:39:17.089905745Z', '14787456475339639845');
+INSERT INTO tollgate.schema_history VALUES (6, 'create_overrides', '2026-11-28T16:39:17.119219528Z', '8155710869836291966');
 
 
 --
