@@ -2,7 +2,7 @@
 //! with the name of the constraint that says so.
 
 mod definitions;
-mod overrides;
+mod override_rows;
 mod rows;
 mod view;
 

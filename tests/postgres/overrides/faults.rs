@@ -49,7 +49,8 @@ async fn an_override_that_is_none_is_an_error_of_our_class_in_sql() {
         &mut conn,
         "select tollgate.define('ten', 'token_bucket', 10, '1 minute'), tollgate.define('money', 'wallet'),
                 tollgate.define('slide', 'sliding_window', 10, '1 minute'),
-                tollgate.define('runs', 'concurrency', 10, '1 minute')",
+                tollgate.define('runs', 'concurrency', 10, '1 minute'),
+                tollgate.define('brief', 'token_bucket', 10, '1 minute', storage => 'ephemeral')",
     )
     .await;
     for wrong in [
@@ -84,6 +85,7 @@ async fn an_override_that_is_none_is_an_error_of_our_class_in_sql() {
         "'money', 'k', rate => 1",
         "'slide', 'k', rate => 1, capacity => 2",
         "'runs', 'k', rate => 1001",
+        "'brief', 'k', rate => 1, max_reserved => 0.000001",
         "'ten', 'k', 'deny', reason => ''",
         "'ten', 'k', 'deny', reason => null",
         "'ten', 'k', 'deny', reason => repeat('x', 501)",

@@ -5,7 +5,6 @@ use sqlx::{Connection, PgConnection};
 use tollgate::{Effect, Key, Limit, MINUTE, NewOverride, Overrides, Reason, SECOND};
 
 use super::{TEN, say, until};
-use crate::functions::fails;
 use crate::teller::run;
 use crate::world::{OWNER, World, limiter, patient};
 
@@ -37,22 +36,6 @@ fn row(key: &str, column: &str, value: &str) -> String {
         columns.join(", "),
         values.collect::<Vec<_>>().join(", ")
     )
-}
-
-#[tokio::test]
-async fn no_instant_gets_into_the_table_that_is_none() {
-    let world = World::new().await;
-    let mut owner = world.connect_as(OWNER).await;
-    for (column, value) in [
-        ("set_at", "'infinity'"),
-        ("set_at", "'-infinity'"),
-        ("set_at", "'294276-12-31'"),
-        ("starts_at", "'294276-12-31'"),
-        ("starts_at", "'-infinity'"),
-        ("ends_at", "'294276-12-31'"),
-    ] {
-        assert_eq!(fails(&mut owner, &row("ada", column, value)).await, "23514", "{column} {value}");
-    }
 }
 
 /// It counts as it is written: a deny goes on denying.

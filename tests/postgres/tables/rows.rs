@@ -91,7 +91,6 @@ async fn tables_are_laid_out_as_they_should_be() {
                              where attrelid = c.oid and attnum > 0 and attstorage = 'p' and attlen = -1)
                  from pg_class c where oid in ('tollgate.ephemeral'::regclass, 'tollgate.durable'::regclass,
                                                'tollgate.calls'::regclass) order by 1";
-    type Layout = (String, bool, Vec<String>, i64, Vec<String>);
     let found: Vec<Layout> = sqlx::query_as(sql).fetch_all(&mut conn).await.unwrap();
     let layout = |name: &str, is_unlogged, fill| {
         let options = [format!("fillfactor={fill}"), "vacuum_truncate=off".to_owned()];
@@ -105,6 +104,9 @@ async fn tables_are_laid_out_as_they_should_be() {
     let lapses: String = sqlx::query_scalar(lapses).fetch_one(&mut conn).await.unwrap();
     assert_eq!(lapses, "(lapses_at IS NOT NULL)");
 }
+
+/// The name of a table, whether it is unlogged, its options, its pages, and its columns that are stored plainly.
+type Layout = (String, bool, Vec<String>, i64, Vec<String>);
 
 const EPHEMERAL: Table = Table { name: "ephemeral", row: BUCKET };
 const DURABLE: Table = Table { name: "durable", row: BUCKET };
