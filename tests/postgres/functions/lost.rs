@@ -1,7 +1,9 @@
 //! Calls whose rows change after they were read: they decide again, and leave what the changed rows call for.
 
+use sqlx::PgConnection;
 use tollgate::Limit;
 
+use super::asked::one;
 use super::{define, owner};
 use crate::gate::stage::EVER;
 use crate::teller::{both, run};
@@ -11,10 +13,10 @@ use crate::world::{World, soon};
 #[tokio::test]
 async fn a_row_that_changed_is_read_again() {
     let world = World::new().await;
-    let (mut one, mut other) = (owner(&world).await, owner(&world).await);
+    let (mut holder, mut caller) = (owner(&world).await, owner(&world).await);
     let limits = [Limit::token_bucket("ten", 10, EVER), Limit::fixed_window("ten", 10, EVER)];
     for limit in limits.iter().flat_map(both) {
-        define(&mut one, &limit).await;
+        define(&mut holder, &limit).await;
         for (change, left) in [
             ("value = -6000000", "-9"),
             ("ts = '2100-01-01'", "-5 2100"),
@@ -26,21 +28,15 @@ async fn a_row_that_changed_is_read_again() {
             for call in ["consume('ten', 'k', 3)", "consume_all(array[tollgate.request('ten', 'k', 3)])"] {
                 let what = format!("{limit:?}: {change}, {call}");
                 let table = format!("tollgate.{}", limit.storage);
-                run(&mut one, &format!("truncate {table}; select tollgate.consume('ten', 'k', 2)")).await;
-                run(&mut one, &format!("begin; update {table} set {change}")).await;
-                let pid = crate::world::pid(&mut other).await;
-                let call = format!("select tollgate.granted(tollgate.{call})");
-                let changing = async {
-                    world.until_blocked(pid).await;
-                    run(&mut one, "commit").await;
-                };
-                soon(Box::pin(async { tokio::join!(run(&mut other, &call), changing) })).await;
+                run(&mut holder, &format!("truncate {table}; select tollgate.consume('ten', 'k', 2)")).await;
+                let change = format!("update {table} set {change}");
+                let call = format!("select granted::text from tollgate.{call}");
+                assert_eq!(answer_after(&world, &mut holder, &change, &mut caller, &call).await, "true", "{what}");
                 let row = format!(
                     "select concat_ws(' ', round(value * 0.000001), case when ts >= '2100-01-01' then 2100 end, list)
                        from {table}"
                 );
-                let row: String = sqlx::query_scalar(sqlx::AssertSqlSafe(row)).fetch_one(&mut one).await.unwrap();
-                assert_eq!(row, left, "{what}");
+                assert_eq!(one::<String>(&mut holder, &row).await, left, "{what}");
             }
         }
     }
@@ -50,11 +46,11 @@ async fn a_row_that_changed_is_read_again() {
 #[tokio::test]
 async fn where_a_later_row_was_lost_an_earlier_one_stays_as_it_was() {
     let world = World::new().await;
-    let (mut one, mut other) = (owner(&world).await, owner(&world).await);
-    define(&mut one, &Limit::token_bucket("first", 10, EVER)).await;
-    define(&mut one, &Limit::token_bucket("second", 10, EVER)).await;
+    let (mut holder, mut caller) = (owner(&world).await, owner(&world).await);
+    define(&mut holder, &Limit::token_bucket("first", 10, EVER)).await;
+    define(&mut holder, &Limit::token_bucket("second", 10, EVER)).await;
     run(
-        &mut one,
+        &mut holder,
         "select tollgate.consume_all(array[tollgate.request('first', 'k'), tollgate.request('second', 'k'),
                                            tollgate.request('second', 'idle')])",
     )
@@ -66,39 +62,31 @@ async fn where_a_later_row_was_lost_an_earlier_one_stays_as_it_was() {
     for (spent, answer, left) in
         [(3, "(t,)", "7.000000 4.000000 8.000000"), (3, "(f,second)", "7.000000 1.000000 10.000000")]
     {
-        // Not before the other has seen both rows.
-        run(&mut one, "begin").await;
-        run(&mut one, &format!("select tollgate.consume('second', 'k', {spent})")).await;
-        let pid = crate::world::pid(&mut other).await;
-        let asking = async { sqlx::query_scalar::<_, String>(both).fetch_one(&mut other).await.unwrap() };
-        let committing = async {
-            world.until_blocked(pid).await;
-            run(&mut one, "commit").await;
-        };
-        let (told, ()) = soon(Box::pin(async { tokio::join!(asking, committing) })).await;
+        let change = format!("select tollgate.consume('second', 'k', {spent})");
+        let told = answer_after(&world, &mut holder, &change, &mut caller, both).await;
         assert_eq!(told, answer);
         let sql = "select concat_ws(' ', tollgate.balance('first', 'k'), tollgate.balance('second', 'k'),
             tollgate.balance('first', 'new'))";
-        assert_eq!(sqlx::query_scalar::<_, String>(sql).fetch_one(&mut one).await.unwrap(), left);
+        assert_eq!(one::<String>(&mut holder, sql).await, left);
         if answer == "(t,)" {
-            run(&mut one, "select tollgate.reset('first', 'new'); delete from tollgate.durable where key = 'new'")
+            run(&mut holder, "select tollgate.reset('first', 'new'); delete from tollgate.durable where key = 'new'")
                 .await;
         } else {
             let rows = "select count(*) from tollgate.durable where key = 'new'";
-            assert_eq!(sqlx::query_scalar::<_, i64>(rows).fetch_one(&mut one).await.unwrap(), 0);
+            assert_eq!(one::<i64>(&mut holder, rows).await, 0);
         }
     }
 }
 
-/// The smallest cost is written, and put back, as any other: on a row before the lost one, on that one, and on one behind
-/// it that is missing.
+/// The smallest cost is written, and put back, as any other: on a row before the lost one, on the lost one, and on a
+/// missing one behind it.
 #[tokio::test]
 async fn beside_a_lost_row_a_micro_token_counts() {
     let world = World::new().await;
-    let (mut one, mut other) = (owner(&world).await, owner(&world).await);
+    let (mut holder, mut caller) = (owner(&world).await, owner(&world).await);
     for name in ["first", "second"] {
-        define(&mut one, &Limit::token_bucket(name, 10, EVER)).await;
-        run(&mut one, &format!("select tollgate.consume('{name}', 'k')")).await;
+        define(&mut holder, &Limit::token_bucket(name, 10, EVER)).await;
+        run(&mut holder, &format!("select tollgate.consume('{name}', 'k')")).await;
     }
     let all = "select granted::text
                  from tollgate.consume_all(array[tollgate.request('first', 'k', 0.000001),
@@ -107,17 +95,30 @@ async fn beside_a_lost_row_a_micro_token_counts() {
     for (spent, answer, left) in
         [("3", "true", "8.999999 5.999999 9.999999"), ("5.999999", "false", "8.999999 0.000000 9.999999")]
     {
-        run(&mut one, &format!("begin; select tollgate.granted(tollgate.consume('second', 'k', {spent}))")).await;
-        let pid = crate::world::pid(&mut other).await;
-        let asking = async { sqlx::query_scalar::<_, String>(all).fetch_one(&mut other).await.unwrap() };
-        let committing = async {
-            world.until_blocked(pid).await;
-            run(&mut one, "commit").await;
-        };
-        let (told, ()) = soon(Box::pin(async { tokio::join!(asking, committing) })).await;
+        let change = format!("select tollgate.granted(tollgate.consume('second', 'k', {spent}))");
+        let told = answer_after(&world, &mut holder, &change, &mut caller, all).await;
         assert_eq!(told, answer);
         let sql = "select concat_ws(' ', tollgate.balance('first', 'k'), tollgate.balance('second', 'k'),
             tollgate.balance('second', 'new'))";
-        assert_eq!(sqlx::query_scalar::<_, String>(sql).fetch_one(&mut one).await.unwrap(), left);
+        assert_eq!(one::<String>(&mut holder, sql).await, left);
     }
+}
+
+/// The answer to a call that has seen its rows, and waits for one that a transaction changes meanwhile.
+async fn answer_after(
+    world: &World,
+    holder: &mut PgConnection,
+    change: &str,
+    caller: &mut PgConnection,
+    call: &str,
+) -> String {
+    run(holder, &format!("begin; {change}")).await;
+    let pid = crate::world::pid(caller).await;
+    let asking = async { one(caller, call).await };
+    let committing = async {
+        world.until_blocked(pid).await;
+        run(holder, "commit").await;
+    };
+    let (answer, ()) = soon(Box::pin(async { tokio::join!(asking, committing) })).await;
+    answer
 }

@@ -82,7 +82,8 @@ async fn several_buckets_hold_no_more_than_their_capacity() {
     define(&mut conn, &Limit::token_bucket("ten", 10, MINUTE)).await;
     // By the slower definition it would be full a second later.
     let row = "insert into tollgate.durable
-               select 0, 'ten', 'k', 0, -5000000, timestamptz 'epoch' - interval '1 minute', timestamptz 'epoch' + '1 s'";
+               values (0, 'ten', 'k', 0, -5000000, timestamptz 'epoch' - interval '1 minute',
+                       timestamptz 'epoch' + interval '1 s')";
     run(&mut conn, row).await;
     let both =
         "select remaining = 9 from tollgate._ask_all(array[tollgate.request('ten', 'k')], false, false, 'epoch')";
