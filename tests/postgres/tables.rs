@@ -1,10 +1,11 @@
-//! What each table takes and what it refuses: at each bound the last value that goes in, and the first that does not,
-//! with the name of the constraint that says so.
+//! Each table takes the last value at each bound, and refuses the first one beyond it, by the name of a constraint.
 
 mod definitions;
 mod override_rows;
 mod rows;
 mod view;
+
+use std::slice;
 
 use sqlx::{AssertSqlSafe, Connection as _, PgConnection};
 
@@ -21,8 +22,8 @@ struct Table {
 type Changes<'c> = &'c [(&'c str, &'c str)];
 
 impl Table {
-    /// What keeps out a row with these changes: a constraint, or a column that must not be null. `None` if the table
-    /// takes it. It leaves no row.
+    /// The constraint that keeps out a row with these changes, or the column that must not be null. `None` if the table
+    /// takes the row. Afterwards the row is gone.
     async fn fault(&self, conn: &mut PgConnection, changes: Changes<'_>) -> Option<String> {
         let mut tx = conn.begin().await.unwrap();
         let inserted = sqlx::raw_sql(AssertSqlSafe(self.insert(changes))).execute(&mut *tx).await;
@@ -56,6 +57,20 @@ impl Table {
         }
     }
 
+    /// The table takes a row with each of these changes by itself.
+    async fn expect_each_taken(&self, conn: &mut PgConnection, changes: Changes<'_>) {
+        for change in changes {
+            self.expect_taken(conn, &[slice::from_ref(change)]).await;
+        }
+    }
+
+    /// One fault keeps out a row with each of these changes by itself.
+    async fn expect_each_refused(&self, conn: &mut PgConnection, fault: &str, changes: Changes<'_>) {
+        for change in changes {
+            self.expect_refused(conn, &[(fault, slice::from_ref(change))]).await;
+        }
+    }
+
     /// Each of these columns must have a value.
     async fn expect_required(&self, conn: &mut PgConnection, columns: &[&str]) {
         for column in columns {
@@ -67,9 +82,7 @@ impl Table {
     async fn expect_key(&self, conn: &mut PgConnection, key: &str, others: Changes<'_>) {
         run(conn, &self.insert(&[])).await;
         self.expect_refused(conn, &[(key, &[])]).await;
-        for other in others {
-            self.expect_taken(conn, &[&[*other]]).await;
-        }
+        self.expect_each_taken(conn, others).await;
     }
 }
 

@@ -108,7 +108,7 @@ impl Walk {
             1 => largest,
             2 => self.dice.i64(0..=largest),
             3 => 1_000_000.min(largest),
-            4 => self.amount_to_a_bound(if is_wallet { 0 } else { most }, debt).clamp(0, largest),
+            4 => self.amount_to_a_bound(if is_wallet { 0 } else { most }, debt).min(largest),
             _ => wide(&mut self.dice, largest),
         };
         let part = (may_say_more && amount > 0 && self.dice.u32(..4) == 0).then(|| match self.dice.u32(..3) {

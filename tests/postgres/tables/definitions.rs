@@ -35,8 +35,8 @@ async fn definitions_are_those_of_a_limit() {
             ],
         )
         .await;
-    LIMITS.expect_required(&mut conn, &["name", "kind", "rate", "period", "capacity", "max_reserved", "shards"]).await;
-    LIMITS.expect_required(&mut conn, &["storage"]).await;
+    let required = ["name", "kind", "rate", "period", "capacity", "max_reserved", "shards", "storage"];
+    LIMITS.expect_required(&mut conn, &required).await;
     LIMITS.expect_key(&mut conn, "limits_pkey", &[("name", "'m'")]).await;
 }
 
@@ -44,8 +44,8 @@ async fn definitions_are_those_of_a_limit() {
 async fn what_is_no_limit_is_no_definition() {
     let world = World::new().await;
     let mut conn = owner(&world).await;
-    let name = "a_name_has_1_to_255_bytes";
-    LIMITS.expect_refused(&mut conn, &[(name, &[("name", "''")]), (name, &[("name", "repeat('é', 128)")])]).await;
+    let names = [("name", "''"), ("name", "repeat('é', 128)")];
+    LIMITS.expect_each_refused(&mut conn, "a_name_has_1_to_255_bytes", &names).await;
     LIMITS
         .expect_refused(
             &mut conn,

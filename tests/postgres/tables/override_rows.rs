@@ -19,7 +19,7 @@ async fn overrides_have_an_effect_with_its_numbers_a_span_a_reason_and_an_author
         ("reason", "repeat('é', 250)"),
         ("set_by", "repeat('x', 255)"),
     ];
-    OVERRIDES.expect_taken(&mut conn, &taken.each_ref().map(std::slice::from_ref)).await;
+    OVERRIDES.expect_each_taken(&mut conn, &taken).await;
     let last = [("starts_at", LAST), ("ends_at", "'infinity'")];
     OVERRIDES.expect_taken(&mut conn, &[&unlimited, &last]).await;
     for (fault, changes) in [
@@ -39,9 +39,7 @@ async fn overrides_have_an_effect_with_its_numbers_a_span_a_reason_and_an_author
             ],
         ),
     ] {
-        for change in changes {
-            OVERRIDES.expect_refused(&mut conn, &[(fault, &[*change])]).await;
-        }
+        OVERRIDES.expect_each_refused(&mut conn, fault, changes).await;
     }
     let required = ["name", "key", "label", "effect", "starts_at", "ends_at", "reason", "set_by", "set_at"];
     OVERRIDES.expect_required(&mut conn, &required).await;

@@ -22,8 +22,8 @@ async fn buckets_have_a_short_name_a_short_key_a_shard_and_instants() {
             ("full_at", LAST),
             ("list", "null"),
         ];
-        table.expect_taken(&mut conn, &taken.each_ref().map(std::slice::from_ref)).await;
-        for change in [
+        table.expect_each_taken(&mut conn, &taken).await;
+        let refused = [
             ("name", "repeat('é', 128)"),
             ("key", "repeat('x', 513)"),
             ("shard", "-1"),
@@ -33,10 +33,9 @@ async fn buckets_have_a_short_name_a_short_key_a_shard_and_instants() {
             ("full_at", "'-infinity'"),
             ("full_at", "'infinity'"),
             ("full_at", PAST_THE_END),
-        ] {
-            table.expect_refused(&mut conn, &[(fault, &[change])]).await;
-        }
-        table.expect_refused(&mut conn, &[(part, &[("part", "1")]), (part, &[("part", "-1")])]).await;
+        ];
+        table.expect_each_refused(&mut conn, fault, &refused).await;
+        table.expect_each_refused(&mut conn, part, &[("part", "1"), ("part", "-1")]).await;
         table.expect_required(&mut conn, &["part", "name", "key", "shard", "value", "ts", "full_at"]).await;
         table.expect_key(&mut conn, key, &[("name", "'m'"), ("key", "'l'"), ("shard", "1")]).await;
     }
@@ -58,8 +57,8 @@ async fn calls_have_a_short_name_a_short_key_an_id_and_instants() {
         ("lapses_at", LAST),
         ("answer", "'{}'"),
     ];
-    CALLS.expect_taken(&mut conn, &taken.each_ref().map(std::slice::from_ref)).await;
-    for change in [
+    CALLS.expect_each_taken(&mut conn, &taken).await;
+    let refused = [
         ("name", "repeat('é', 128)"),
         ("key", "repeat('x', 513)"),
         ("id", "''"),
@@ -70,10 +69,9 @@ async fn calls_have_a_short_name_a_short_key_an_id_and_instants() {
         ("kept_until", PAST_THE_END),
         ("lapses_at", "'-infinity'"),
         ("lapses_at", PAST_THE_END),
-    ] {
-        CALLS.expect_refused(&mut conn, &[("calls_row", &[change])]).await;
-    }
-    CALLS.expect_refused(&mut conn, &[("calls_part", &[("part", "1")]), ("calls_part", &[("part", "-1")])]).await;
+    ];
+    CALLS.expect_each_refused(&mut conn, "calls_row", &refused).await;
+    CALLS.expect_each_refused(&mut conn, "calls_part", &[("part", "1"), ("part", "-1")]).await;
     let required = ["part", "name", "key", "id", "asked", "charges", "charged_at", "reported", "kept_until", "used"];
     CALLS.expect_required(&mut conn, &required).await;
     CALLS.expect_key(&mut conn, "calls_pkey", &[("name", "'m'"), ("key", "'l'"), ("id", "'j'")]).await;

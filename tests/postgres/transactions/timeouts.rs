@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use sqlx::{Connection, Executor};
-use tollgate::{BegunByHand, Error, FitError, MINUTE, SECOND, Step, Tokens};
+use tollgate::{BegunByHand, Error, FitError, Limit, MINUTE, SECOND, Step, Tokens};
 
 use super::{answers, setting, ten};
 use crate::teller::{Teller, left, run, tokens};
@@ -82,11 +82,7 @@ async fn the_lock_timeout_of_before_comes_back_after_every_answer() {
 async fn with_a_lock_timeout_a_refusal_after_a_wait_holds_no_row() {
     let world = World::new().await;
     for limit in ten() {
-        let mut teller = Teller::of(&world).await;
-        left(teller.consume(0.0, limit.key(1)).await);
-        teller.commit().await;
-        let mut holder = Teller::of(&world).await;
-        left(holder.consume(0.0, limit.key(1).cost(9)).await);
+        let holder = holder(&world, &limit, 9).await;
         let mut waiter = world.begin().await;
         let waiter_pid = pid(&mut waiter).await;
         let limiter = limiter().at(second(0.0)).lock_timeout(MINUTE);
@@ -106,11 +102,7 @@ async fn with_a_lock_timeout_a_refusal_after_a_wait_holds_no_row() {
 async fn a_row_that_is_let_go_in_time_is_taken() {
     let world = World::new().await;
     for limit in ten() {
-        let mut teller = Teller::of(&world).await;
-        left(teller.consume(0.0, limit.key(1)).await);
-        teller.commit().await;
-        let mut holder = Teller::of(&world).await;
-        left(holder.consume(0.0, limit.key(1).cost(4)).await);
+        let holder = holder(&world, &limit, 4).await;
         let mut conn = world.connect().await;
         let waiter = pid(&mut conn).await;
         let ask = limit.key(1);
@@ -121,7 +113,7 @@ async fn a_row_that_is_let_go_in_time_is_taken() {
             tx.commit().await.unwrap();
             left
         });
-        wait_until_blocked(&world, waiter).await;
+        world.until_blocked(waiter).await;
         holder.commit().await;
         assert_eq!(waiting.await.unwrap(), tokens(4));
     }
@@ -131,11 +123,7 @@ async fn a_row_that_is_let_go_in_time_is_taken() {
 async fn a_lock_timeout_of_the_callers_own_is_an_error_of_the_database() {
     let world = World::new().await;
     for limit in ten() {
-        let mut teller = Teller::of(&world).await;
-        left(teller.consume(0.0, limit.key(1)).await);
-        teller.commit().await;
-        let mut holder = Teller::of(&world).await;
-        left(holder.consume(0.0, limit.key(1)).await);
+        let _holder = holder(&world, &limit, 1).await;
         let mut tx = world.begin().await;
         tx.execute("set local lock_timeout = '20ms'").await.unwrap();
         let error = limiter().at(second(0.0)).consume(&mut tx, limit.key(1)).await.unwrap_err();
@@ -160,7 +148,12 @@ async fn a_statement_timeout_of_the_callers_own_bounds_a_call() {
     }
 }
 
-/// Returns when a connection waits for a lock.
-async fn wait_until_blocked(world: &World, pid: i32) {
-    world.until_blocked(pid).await;
+/// Holds a row of which one token is used: its transaction takes so many more.
+async fn holder(world: &World, limit: &Limit, cost: u32) -> Teller {
+    let mut teller = Teller::of(world).await;
+    left(teller.consume(0.0, limit.key(1)).await);
+    teller.commit().await;
+    let mut holder = Teller::of(world).await;
+    left(holder.consume(0.0, limit.key(1).cost(cost)).await);
+    holder
 }
