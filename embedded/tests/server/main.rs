@@ -112,7 +112,7 @@ impl Owner {
         Traces::at(&self.url)
     }
 
-    /// What follows the label in the output.
+    /// The rest of the line of the output that begins with the label.
     fn line(&mut self, label: &str) -> String {
         let mut lines = (&mut self.output).lines().map_while(Result::ok);
         let line = lines.find_map(|line| line.strip_prefix(label).map(ToOwned::to_owned));
@@ -140,7 +140,7 @@ impl Drop for Owner {
     }
 }
 
-/// What a server leaves if it is not cleaned up.
+/// The traces of a server that nobody has cleaned up.
 struct Traces {
     directory: PathBuf,
     pid: String,

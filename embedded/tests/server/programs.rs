@@ -75,7 +75,7 @@ fn programs_closed_to_that_user_are_an_error_that_says_so() {
     assert!(answer.starts_with("ProgramsClosed"), "{answer}");
 }
 
-/// What an owner finds if `PG_BIN` is this directory.
+/// The programs that an owner finds if `PG_BIN` is this directory.
 fn found_at(directory: &Path) -> String {
     let mut owner = Owner::spawn("find", |command| {
         command.env("PG_BIN", directory);
@@ -90,5 +90,5 @@ fn install(directory: &Path) {
     }
 }
 
-/// What the launcher needs.
+/// The programs that the launcher needs.
 const PROGRAMS: [&str; 3] = ["initdb", "postgres", "pg_ctl"];

@@ -1,4 +1,4 @@
-//! Calls with an id: charged once, however often they are asked.
+//! Calls with an id, which charge once, however often somebody repeats them.
 
 use std::sync::Arc;
 

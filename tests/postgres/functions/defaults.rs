@@ -1,4 +1,4 @@
-//! What a call does that names no options, and what it stores that names them all.
+//! Calls that name no options, and definitions that name all of them.
 
 use super::asked::{defined, one};
 use super::owner;

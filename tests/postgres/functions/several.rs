@@ -80,7 +80,7 @@ async fn several_buckets_hold_no_more_than_their_capacity() {
     let world = World::new().await;
     let mut conn = owner(&world).await;
     define(&mut conn, &Limit::token_bucket("ten", 10, MINUTE)).await;
-    // By the slower definition it would be full a second later.
+    // The slower definition would have filled it a second later.
     let row = "insert into tollgate.durable
                values (0, 'ten', 'k', 0, -5000000, timestamptz 'epoch' - interval '1 minute',
                        timestamptz 'epoch' + interval '1 s')";

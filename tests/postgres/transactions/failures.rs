@@ -1,4 +1,4 @@
-//! Failures that are told apart.
+//! Failures, each of which has an error of its own.
 
 use sqlx::Executor;
 use tollgate::{BegunByHand, Error, SECOND, SetupFault, Step};

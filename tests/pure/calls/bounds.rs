@@ -1,4 +1,4 @@
-//! What a story of charges grants is within the bound of its limit.
+//! A story of charges grants no more than the bound of its limit.
 
 use std::time::Duration;
 

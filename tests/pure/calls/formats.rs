@@ -1,4 +1,4 @@
-//! What is stored of a call, and what cannot be.
+//! The stored form of a call, and calls that no row can store.
 
 use std::time::Duration;
 

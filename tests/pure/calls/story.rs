@@ -1,4 +1,4 @@
-//! Stories of charges: how each was settled, and what came back meanwhile.
+//! Stories of charges and of their settlements, with the tokens that come back meanwhile.
 
 use std::time::Duration;
 

@@ -1,4 +1,4 @@
-//! What is granted between any two grants is within the bound.
+//! Between any two grants a limit grants no more than its bound.
 
 use num_bigint::BigInt;
 use num_rational::BigRational;

@@ -1,4 +1,4 @@
-//! What a row says: when it may go, what a write makes of it, and what it is under another definition.
+//! Rows: when a sweep may take one, how a write changes it, and how another definition reads it.
 
 use num_bigint::BigInt;
 use num_rational::BigRational;

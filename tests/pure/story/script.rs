@@ -1,4 +1,4 @@
-//! Scripts: plain calls at plain instants, and what came of each.
+//! Scripts: plain calls at plain instants, with their answers.
 
 use std::collections::BTreeMap;
 

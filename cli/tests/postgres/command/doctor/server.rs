@@ -1,4 +1,4 @@
-//! The server and what lies before it: its settings, its upkeep, poolers and drivers.
+//! The server with its settings and its upkeep, and the poolers and drivers before it.
 
 use sqlx::{Connection as _, PgConnection};
 use tollgate::migrate;
