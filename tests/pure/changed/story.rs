@@ -109,18 +109,25 @@ pub(super) fn tell(definitions: &Definitions, story: &[(i64, Op)], sweeps: bool)
             }
             Op::Credit { which, .. } | Op::Debit { which, .. } | Op::Reset { which } => {
                 let request = definitions.ask(definitions.turn(which), now);
-                let before = world.look(request.clone(), at(now)).remaining;
+                // A reset empties the row under each definition: one may count as used what another has refilled.
+                let counted = match *op {
+                    Op::Reset { .. } => definitions.ask_each(now).collect(),
+                    _ => vec![request.clone()],
+                };
+                let look = |world: &World| -> Vec<_> {
+                    counted.iter().map(|request| world.look(request.clone(), at(now)).remaining.micros()).collect()
+                };
+                let before = look(&world);
                 let call = match *op {
                     Op::Credit { amount, .. } => Call::credit(request.cost(micros(amount))),
                     Op::Debit { amount, .. } => Call::debit(request.cost(micros(amount))),
                     _ => Call::reset(request),
                 };
-                let after = match world.call(call, at(now)) {
-                    Ok(Answer::Done(balance)) => balance.remaining,
-                    // Leases come back alone.
-                    _ => before,
-                };
-                told.events.push(Event::Back { of: None, amount: after.micros() - before.micros() });
+                // Leases come back alone.
+                let _ = world.call(call, at(now));
+                let amounts = look(&world).into_iter().zip(before).map(|(after, before)| after - before);
+                let amount = amounts.max().expect("a definition is asked");
+                told.events.push(Event::Back { of: None, amount });
             }
             Op::Settle { which, .. } | Op::Cancel { which } => {
                 let Some(which) = which.checked_rem(receipts.len()) else { continue };
