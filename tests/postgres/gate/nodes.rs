@@ -1,11 +1,12 @@
 //! Gates that go by node. On plain PostgreSQL there are no nodes, and on Citus all gates of the suite go by node.
 
+mod moves;
+
 use std::collections::HashSet;
 
 use sqlx::postgres::PgPoolOptions;
-use sqlx::{AssertSqlSafe, Connection, PgConnection};
+use sqlx::{Connection, PgConnection};
 use tokio::sync::watch;
-use tokio::task::JoinSet;
 use tokio::time::Instant;
 use tollgate::{Gate, Limit, SECOND, Tokens};
 
@@ -83,60 +84,6 @@ fn where_a_node_takes_no_connection_the_entry_serves_and_one_event_says_so() {
     let told: Vec<_> = log.lines().filter(|line| line.contains("cannot connect to a node")).collect();
     let names: HashSet<_> = told.iter().filter_map(|line| line.split_once("node=")).map(|(_, name)| name).collect();
     assert!(!told.is_empty() && told.len() == names.len(), "{told:?}");
-}
-
-#[tokio::test]
-async fn no_token_is_lost_or_spent_twice_while_a_part_moves() {
-    if !is_on_citus() {
-        return;
-    }
-    let world = World::of_parts(PARTS).await;
-    let gates = [patient(&world.pool).build(), patient(&world.pool).prefetch(SECOND).build()];
-    for gate in &gates {
-        knows_the_nodes(gate, &world).await;
-    }
-    let (done, mut callers) = (watch::Sender::new(false), JoinSet::new());
-    for caller in 0..8 {
-        let (gate, done) = (gates[caller % 2].clone(), done.subscribe());
-        callers.spawn(async move {
-            let mut granted = 0;
-            while !*done.borrow() {
-                for key in 0..8 {
-                    match gate.consume(LIMIT.key(key)).await {
-                        Ok(decision) => granted += i64::from(decision.is_granted()),
-                        Err(error) => assert!(error.is_retryable(), "{error:?}"),
-                    }
-                }
-            }
-            granted
-        });
-    }
-    let mut admin = world.admin().await;
-    for _ in 0..2 {
-        move_a_part(&mut admin).await;
-    }
-    done.send_replace(true);
-    let granted: i64 = soon(callers.join_all()).await.into_iter().sum();
-    for gate in &gates {
-        gate.close().await;
-    }
-    let mut left = 0;
-    for key in 0..8 {
-        left += gates[0].balance(LIMIT.key(key)).await.unwrap().remaining.micros();
-    }
-    assert_eq!(left + granted * 1_000_000, 8_000_000_000);
-}
-
-/// Moves a shard of the durable table, with the shards beside it, to the node after the one that has it.
-async fn move_a_part(admin: &mut PgConnection) {
-    let sql = "select format('select citus_move_shard_placement(%s, %L, %s, %L, %s, %L)',
-                             s.shardid, n.nodename, n.nodeport, o.nodename, o.nodeport, 'block_writes')
-                 from pg_dist_shard s join pg_dist_placement p using (shardid) join pg_dist_node n using (groupid)
-                 join pg_dist_node o on o.groupid > 0 and o.groupid <> n.groupid
-                where s.logicalrelid = 'tollgate.durable'::regclass
-                order by s.shardid limit 1";
-    let sql: String = sqlx::query_scalar(sql).fetch_one(&mut *admin).await.unwrap();
-    sqlx::raw_sql(AssertSqlSafe(sql)).execute(admin).await.unwrap();
 }
 
 /// Asks until the gate has connections of its own to each node that has parts.

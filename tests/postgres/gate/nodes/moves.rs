@@ -1,0 +1,205 @@
+//! Parts that move from one node to another while gates ask for their keys.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
+
+use sqlx::{AssertSqlSafe, PgConnection};
+use tokio::sync::watch;
+use tokio::task::JoinSet;
+use tollgate::{Error, Gate, Grant, HOUR, Limit, MINUTE, Request, SECOND, Source, Tokens, first_of, split};
+
+use super::{LIMIT, knows_the_nodes};
+use crate::gate::stage::{EVER, patient, soon};
+use crate::world::{PARTS, World, is_on_citus};
+
+const MILLION: Limit = Limit::token_bucket("million", 1, EVER).capacity(1_000_000);
+/// It has no money.
+const WALLET: Limit = Limit::wallet("wallet");
+/// All that it grants is granted for later.
+const QUEUE: Limit = Limit::token_bucket("queue", 1, EVER).capacity(0).max_reserved(100);
+const LEASES: Limit = Limit::concurrency("leases", 100, HOUR);
+const KEYS: usize = 8;
+
+/// Each way of asking, through a gate that remembers refusals, one whose statements have no names, and one that takes
+/// tokens ahead.
+#[tokio::test]
+async fn no_token_is_lost_or_spent_twice_while_parts_move() {
+    if !is_on_citus() {
+        return;
+    }
+    let world = World::of_parts(PARTS).await;
+    let gates = [
+        patient(&world.pool).remember_refusals(SECOND).build(),
+        patient(&world.pool).unnamed_statements().build(),
+        patient(&world.pool).prefetch(SECOND).build(),
+    ];
+    for gate in &gates {
+        knows_the_nodes(gate, &world).await;
+    }
+    let taken: Arc<[AtomicU32; KEYS]> = Arc::default();
+    let (done, mut callers) = (watch::Sender::new(false), JoinSet::new());
+    let mut answers = Vec::new();
+    for (gate, way) in gates.iter().flat_map(|gate| WAYS.map(|way| (gate.clone(), way))) {
+        let (done, taken, answered) = (done.subscribe(), taken.clone(), watch::Sender::new(0));
+        answers.push(answered.subscribe());
+        callers.spawn(async move {
+            while !*done.borrow() {
+                let key = fastrand::usize(..KEYS);
+                match way.ask(&gate, key).await {
+                    Ok(tokens) => {
+                        taken[key].fetch_add(tokens, Ordering::Relaxed);
+                        answered.send_modify(|answered| *answered += 1);
+                    }
+                    Err(error) => assert!(error.is_retryable(), "{way:?}: {error:?}"),
+                }
+            }
+        });
+    }
+    let mut admin = world.admin().await;
+    for moves in 1..=4 {
+        move_a_part(&mut admin).await;
+        for answered in &mut answers {
+            // A caller that has failed is gone.
+            let _ = soon(answered.wait_for(|answered| *answered >= moves)).await;
+        }
+    }
+    done.send_replace(true);
+    soon(callers.join_all()).await;
+    for gate in &gates {
+        gate.close().await;
+    }
+    for (key, taken) in taken.iter().enumerate() {
+        let left = gates[0].balance(MILLION.key(key)).await.unwrap().remaining;
+        assert_eq!(left, Tokens::new(1_000_000 - taken.load(Ordering::Relaxed)), "{key}");
+        for (limit, all) in [(QUEUE, 0), (LEASES, 100)] {
+            let left = world.left(&limit, &key.to_string()).await;
+            assert!(left.is_none_or(|left| left == Tokens::new(all)), "{} {key}: {left:?}", limit.name());
+        }
+    }
+}
+
+#[derive(Clone, Copy, Debug)]
+enum Way {
+    Consume,
+    Reserve,
+    Wait,
+    FirstOf,
+    Split,
+    TwoParts,
+    Once,
+    Cancel,
+    Settle,
+    Stream,
+    Lease,
+    Refused,
+}
+
+const WAYS: [Way; 12] = [
+    Way::Consume,
+    Way::Reserve,
+    Way::Wait,
+    Way::FirstOf,
+    Way::Split,
+    Way::TwoParts,
+    Way::Once,
+    Way::Cancel,
+    Way::Settle,
+    Way::Stream,
+    Way::Lease,
+    Way::Refused,
+];
+
+impl Way {
+    /// Asks, and returns how many of the million tokens of the key it took. What an error leaves undone is done again.
+    async fn ask(self, gate: &Gate, key: usize) -> Result<u32, Error> {
+        let one = || MILLION.key(key);
+        let stored = |cost: u32| [MILLION.key(key).cost(cost).lapses_after(HOUR)];
+        let grant = |requests| granted(gate, requests);
+        match self {
+            Self::Consume => {
+                grant(vec![one()]).await?;
+                Ok(1)
+            }
+            Self::Reserve => {
+                gate.reserve(one()).await?.granted().unwrap();
+                Ok(1)
+            }
+            Self::Wait => {
+                gate.wait(one(), MINUTE).await?.granted().unwrap();
+                Ok(1)
+            }
+            Self::FirstOf => {
+                assert_eq!(grant(first_of([WALLET.key(key), one()])).await?.alternative, 1);
+                Ok(1)
+            }
+            Self::Split => {
+                grant(split(3, [WALLET.key(key), one()])).await?;
+                Ok(3)
+            }
+            Self::TwoParts => {
+                // The other key lies in another part, or in the same.
+                grant(vec![one(), LIMIT.key(key + 100).cost(0)]).await?;
+                Ok(1)
+            }
+            Self::Once => {
+                let id = fastrand::u64(..).to_string();
+                let first = grant(vec![one().once(&id)]).await?;
+                assert_eq!(first.source, Source::Database);
+                let again = retried(|| grant(vec![one().once(&id)])).await?;
+                assert_eq!(again.source, Source::Repeated);
+                Ok(1)
+            }
+            Self::Cancel => {
+                let booked = gate.reserve([QUEUE.key(key).lapses_after(HOUR)]).await?.granted().unwrap();
+                retried(|| gate.cancel(booked.receipt.clone())).await?;
+                Ok(0)
+            }
+            Self::Settle => {
+                let receipt = grant(stored(5).into()).await?.receipt;
+                retried(|| gate.settle(receipt.clone(), Tokens::new(2))).await?;
+                Ok(2)
+            }
+            Self::Stream => {
+                let stream = gate.stream(stored(5)).await?.granted().unwrap();
+                stream.add(7);
+                stream.settle().await?;
+                Ok(7)
+            }
+            Self::Lease => {
+                let receipt = gate.acquire(LEASES.key(key)).await?.granted().unwrap().into_receipt();
+                retried(|| gate.release(receipt.clone())).await?;
+                Ok(0)
+            }
+            Self::Refused => {
+                assert!(!gate.consume(WALLET.key(key)).await?.is_granted());
+                Ok(0)
+            }
+        }
+    }
+}
+
+async fn granted(gate: &Gate, requests: Vec<Request>) -> Result<Grant, Error> {
+    Ok(gate.consume(requests).await?.granted().unwrap())
+}
+
+/// Asks until the answer is no error that says to try again.
+async fn retried<T, F: Future<Output = Result<T, Error>>>(ask: impl Fn() -> F) -> Result<T, Error> {
+    loop {
+        match ask().await {
+            Err(error) if error.is_retryable() => {}
+            answer => return answer,
+        }
+    }
+}
+
+/// Moves a shard of the durable table, with the shards beside it, to the node after the one that has it.
+async fn move_a_part(admin: &mut PgConnection) {
+    let sql = "select format('select citus_move_shard_placement(%s, %L, %s, %L, %s, %L)',
+                             s.shardid, n.nodename, n.nodeport, o.nodename, o.nodeport, 'block_writes')
+                 from pg_dist_shard s join pg_dist_placement p using (shardid) join pg_dist_node n using (groupid)
+                 join pg_dist_node o on o.groupid > 0 and o.groupid <> n.groupid
+                where s.logicalrelid = 'tollgate.durable'::regclass
+                order by s.shardid limit 1";
+    let sql: String = sqlx::query_scalar(sql).fetch_one(&mut *admin).await.unwrap();
+    sqlx::raw_sql(AssertSqlSafe(sql)).execute(admin).await.unwrap();
+}
