@@ -14,6 +14,7 @@ mod rule;
 mod settings;
 mod several;
 mod traps;
+mod triggers;
 mod used;
 mod walk;
 mod wrong;

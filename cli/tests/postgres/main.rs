@@ -13,7 +13,7 @@ mod sweep;
 mod terminal;
 mod top;
 #[allow(dead_code, reason = "the library's tests need the rest of it")]
-#[path = "../../../tests/postgres/world.rs"]
+#[path = "../../../tests/postgres/world/mod.rs"]
 mod world;
 
 /// Where the sources are.

@@ -32,7 +32,7 @@ mod stage;
 #[path = "../../../tests/postgres/traced.rs"]
 mod traced;
 #[allow(dead_code, reason = "the library's tests need the rest of it")]
-#[path = "../../../tests/postgres/world.rs"]
+#[path = "../../../tests/postgres/world/mod.rs"]
 mod world;
 
 /// Where the sources are.

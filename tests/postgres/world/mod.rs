@@ -11,21 +11,21 @@
 //! limiters, gates and sweepers are set up for these parts. Where `DATABASE_URL` is `CITUS_URL`, too, the tables are
 //! distributed: a world is a database on each node of that cluster.
 
-use std::collections::BTreeSet;
-use std::hash::{DefaultHasher, Hash, Hasher};
-use std::path::Path;
+mod server;
+mod setting;
+mod templates;
+
 use std::sync::atomic::{AtomicU32, Ordering};
-use std::sync::{LazyLock, Mutex, MutexGuard, OnceLock};
 
 use chrono::{DateTime, Utc};
 use sqlx::postgres::{PgConnectOptions, PgPoolOptions};
 use sqlx::{AssertSqlSafe, Connection, PgConnection, PgPool, Postgres, Transaction};
-use tokio::sync::OnceCell;
 use tollgate::{Gate, GateBuilder, Limit, LimitKind, Limiter, MINUTE, Storage, Sweeper, Tokens, migrate};
-use tollgate_embedded::Server;
 
-use crate::ROOT;
-use crate::pgbouncer::PgBouncer;
+pub(crate) use server::nodes;
+use server::{PASSWORD, connect, direct_url, on_each_node, options, pooler, run};
+pub(crate) use setting::*;
+use templates::templates;
 
 /// A database of its own, dropped with the value.
 pub(crate) struct World {
@@ -288,220 +288,6 @@ pub(crate) fn soon<T>(what: impl Future<Output = T>) -> impl Future<Output = T> 
     }
 }
 
-/// A limiter that works in the world as it is.
-pub(crate) fn limiter() -> Limiter {
-    let limiter = if is_unnamed() { Limiter::new().unnamed_statements() } else { Limiter::new() };
-    limiter.parts(parts())
-}
-
-/// A sweeper of the world as it is.
-pub(crate) fn sweeper() -> Sweeper {
-    Sweeper::new().parts(parts())
-}
-
-/// Whether the tables have parts.
-pub(crate) fn is_distributed() -> bool {
-    std::env::var_os(DISTRIBUTED).is_some()
-}
-
-/// Whether the tables lie on the nodes of a cluster.
-pub(crate) fn is_on_citus() -> bool {
-    let url = std::env::var_os("DATABASE_URL");
-    is_distributed() && url.is_some() && url == std::env::var_os(CITUS_URL)
-}
-
-/// How many parts the tables have; 0 for plain ones.
-pub(crate) fn parts() -> u16 {
-    if is_distributed() { PARTS } else { 0 }
-}
-
-/// The parts that the tables have.
-pub(crate) fn numbers() -> &'static [i16] {
-    if is_distributed() { &NUMBERS } else { &[0] }
-}
-
-/// The part that a row of this key lies in: for rows that a test writes by hand.
-pub(crate) fn part(key: &str) -> i16 {
-    if is_distributed() { part_of(key) } else { 0 }
-}
-
-/// The part that a row of this key lies in where there are [`PARTS`].
-pub(crate) fn part_of(key: &str) -> i16 {
-    NUMBERS[usize::from(shard_of(key, PARTS))]
-}
-
-/// The shard of Citus, of so many, that a key falls into. The hash is written down once more, because stored rows lie
-/// where it says.
-pub(crate) fn shard_of(key: &str, parts: u16) -> u16 {
-    let fnv = |hash: u64, byte: u8| (hash ^ u64::from(byte)).wrapping_mul(0x0000_0100_0000_01B3);
-    let mut hash = key.bytes().fold(0xCBF2_9CE4_8422_2325, fnv);
-    hash = (hash ^ (hash >> 33)).wrapping_mul(0xFF51_AFD7_ED55_8CCD);
-    hash = (hash ^ (hash >> 33)).wrapping_mul(0xC4CE_B9FE_1A85_EC53);
-    hash ^= hash >> 33;
-    (hash % u64::from(parts)).try_into().unwrap()
-}
-
-/// Whether the code under test goes through a pooler.
-pub(crate) fn is_pooled() -> bool {
-    std::env::var_os(POOLER).is_some()
-}
-
-/// Whether statements are to have no names.
-pub(crate) fn is_unnamed() -> bool {
-    is_pooled() && !is_named()
-}
-
-fn is_named() -> bool {
-    std::env::var_os(POOLER).is_some_and(|chosen| chosen == NAMED)
-}
-
-/// The server process behind a connection.
-pub(crate) async fn pid(conn: &mut PgConnection) -> i32 {
-    sqlx::query_scalar("select pg_backend_pid()").persistent(false).fetch_one(conn).await.unwrap()
-}
-
-/// An instant, in seconds after an arbitrary one.
-pub(crate) fn second(seconds: f64) -> DateTime<Utc> {
-    #[expect(clippy::cast_possible_truncation, reason = "tests stay near the epoch")]
-    DateTime::from_timestamp_micros(1_700_000_000_000_000 + (seconds * 1e6).round() as i64).unwrap()
-}
-
-/// The databases of which worlds are copies.
-struct Templates {
-    /// With nothing but the objects of strangers.
-    empty: String,
-    migrated: String,
-}
-
-async fn templates() -> &'static Templates {
-    static TEMPLATES: OnceCell<Templates> = OnceCell::const_new();
-    TEMPLATES.get_or_init(Templates::make).await
-}
-
-impl Templates {
-    /// One run of the tests makes them, if others begin on the same server meanwhile. Their names depend on their
-    /// contents.
-    async fn make() -> Self {
-        let strangers = include_str!("strangers.sql").replace("{called}", &format!("'{{{}}}'", called().join(",")));
-        let mut hasher = DefaultHasher::new();
-        (&strangers, migrate::sql(), SECURITY, is_on_citus()).hash(&mut hasher);
-        let [empty, migrated] = ["empty", "migrated"].map(|what| format!("tollgate_{what}_{:x}", hasher.finish()));
-        let mut conn = connect("postgres").await;
-        run(&mut conn, "select pg_advisory_lock(1)").await;
-        for role in [SERVICE, ON_CALL, OWNER] {
-            let make = format!(
-                "do $$ begin if to_regrole('{role}') is null then create role {role}; end if; end $$;
-                 alter role {role} login password '{PASSWORD}';
-                 alter role {role} set search_path = public, strangers"
-            );
-            for node in nodes().await {
-                let mut conn = PgConnection::connect_with(node).await.unwrap();
-                run(&mut conn, "set citus.enable_create_role_propagation = off").await;
-                run(&mut conn, "set citus.enable_alter_role_propagation = off").await;
-                run(&mut conn, &make).await;
-                conn.close().await.unwrap();
-            }
-        }
-        make(&mut conn, &empty, "template1", async |conn| {
-            if is_on_citus() {
-                join_nodes(conn, &making(&empty)).await;
-            }
-            // Where the service has tables of its own, and tests make some for it.
-            let public = format!(
-                "grant create on schema public to {SERVICE}, {OWNER};
-                 alter default privileges in schema public grant all on tables to {SERVICE};
-                 alter default privileges in schema public grant all on sequences to {SERVICE}"
-            );
-            run(conn, &format!("begin; {KEEP_HERE}; {strangers}; {public}; commit")).await;
-        })
-        .await;
-        make(&mut conn, &migrated, &empty, async |conn| {
-            let [schema, grants] = rights();
-            run(conn, schema).await;
-            let mut owner = PgConnection::connect_with(&options(&making(&migrated), OWNER)).await.unwrap();
-            migrate::run(&mut owner).await.unwrap();
-            if is_on_citus() {
-                migrate::distribute(&mut owner, PARTS, migrate::Buckets::default()).await.unwrap();
-            }
-            owner.close().await.unwrap();
-            run(conn, grants).await;
-            if is_on_citus() {
-                // Citus writes a role anew on each node with its first right on a function in a database, and two
-                // worlds must not do so at once.
-                run(conn, &format!("grant execute on function tollgate.pause to {SERVICE}")).await;
-                run(conn, &format!("revoke execute on function tollgate.pause from {SERVICE}")).await;
-            }
-            // As autovacuum does soon.
-            run(conn, "vacuum tollgate.ephemeral, tollgate.durable, tollgate.calls").await;
-        })
-        .await;
-        conn.close().await.unwrap();
-        Self { empty, migrated }
-    }
-}
-
-/// Makes a database under another name first, so that every database of this name is whole.
-async fn make(conn: &mut PgConnection, name: &str, template: &str, fill: impl AsyncFnOnce(&mut PgConnection)) {
-    let exists = "select exists (select from pg_database where datname = $1)";
-    if sqlx::query_scalar(exists).bind(name).fetch_one(&mut *conn).await.unwrap() {
-        return;
-    }
-    let making = making(name);
-    on_each_node(&making, &format!("drop database if exists {making}")).await;
-    on_each_node(template, &format!("create database {making} template {template}")).await;
-    let mut inside = connect(&making).await;
-    fill(&mut inside).await;
-    inside.close().await.unwrap();
-    on_each_node(&making, &format!("alter database {making} rename to {name}")).await;
-}
-
-/// Makes a cluster of the databases of one name that the nodes have.
-async fn join_nodes(coordinator: &mut PgConnection, database: &str) {
-    for node in nodes().await {
-        let mut conn = PgConnection::connect_with(&node.clone().database(database)).await.unwrap();
-        run(&mut conn, "create extension if not exists citus").await;
-        conn.close().await.unwrap();
-    }
-    for (number, node) in nodes().await.iter().enumerate() {
-        let join = if number == 0 { "citus_set_coordinator_host" } else { "citus_add_node" };
-        run(coordinator, &format!("select {join}('{}', {})", node.get_host(), node.get_port())).await;
-    }
-}
-
-fn making(name: &str) -> String {
-    format!("{name}_in_the_making")
-}
-
-/// The statements of `SECURITY.md`: before the migrations, and after them.
-fn rights() -> [&'static str; 2] {
-    let mut blocks = SECURITY.split("```sql").skip(1).map(|block| block.split("```").next().unwrap());
-    std::array::from_fn(|_| blocks.next().unwrap())
-}
-
-/// All words of the sources that are followed by a parenthesis: among them the names of all functions that statements
-/// call.
-fn called() -> Vec<String> {
-    let mut called = BTreeSet::new();
-    let mut places = ["src", "cli/src", "migrations"].map(|place| Path::new(ROOT).join(place)).to_vec();
-    while let Some(place) = places.pop() {
-        if place.is_dir() {
-            places.extend(std::fs::read_dir(place).unwrap().map(|entry| entry.unwrap().path()));
-            continue;
-        }
-        let text = std::fs::read_to_string(place).unwrap();
-        let is_of_a_name = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '_';
-        for before in text.split('(') {
-            called.insert(before.rsplit(|c| !is_of_a_name(c)).next().unwrap().to_owned());
-        }
-    }
-    called.remove("");
-    called.into_iter().collect()
-}
-
-async fn run(conn: &mut PgConnection, sql: &str) {
-    sqlx::raw_sql(AssertSqlSafe(sql.to_owned())).execute(conn).await.unwrap();
-}
-
 /// Runs a statement that fails until sessions that have ended are gone: PostgreSQL itself awaits that for five seconds
 /// only.
 pub(crate) async fn run_until_done(conn: &mut PgConnection, sql: &str) {
@@ -516,82 +302,26 @@ pub(crate) async fn run_until_done(conn: &mut PgConnection, sql: &str) {
     .await;
 }
 
-/// Runs a statement on a database on each node: Citus copies and renames none by itself, and has a daemon in each.
-async fn on_each_node(database: &str, sql: &str) {
-    let end_daemon = format!("select pg_terminate_backend(pid) from pg_stat_activity where datname = '{database}'");
-    for node in nodes().await {
-        let mut conn = PgConnection::connect_with(node).await.unwrap();
-        if is_on_citus() {
-            run(&mut conn, &end_daemon).await;
-        }
-        run_until_done(&mut conn, sql).await;
-        conn.close().await.unwrap();
-    }
+/// A limiter that works in the world as it is.
+pub(crate) fn limiter() -> Limiter {
+    let limiter = if is_unnamed() { Limiter::new().unnamed_statements() } else { Limiter::new() };
+    limiter.parts(parts())
 }
 
-/// How the administrator reaches each node of the cluster, the coordinator first; without one, the server.
-pub(crate) async fn nodes() -> &'static [PgConnectOptions] {
-    static NODES: OnceCell<Vec<PgConnectOptions>> = OnceCell::const_new();
-    let find = async || {
-        let server = admin_options().database("postgres");
-        if !is_on_citus() {
-            return vec![server];
-        }
-        let mut conn = PgConnection::connect_with(&admin_options()).await.unwrap();
-        let sql = "select nodename, nodeport from pg_dist_node order by groupid";
-        let found: Vec<(String, i32)> = sqlx::query_as(sql).fetch_all(&mut conn).await.unwrap();
-        conn.close().await.unwrap();
-        found.into_iter().map(|(host, port)| server.clone().host(&host).port(port.try_into().unwrap())).collect()
-    };
-    NODES.get_or_init(find).await
+/// A sweeper of the world as it is.
+pub(crate) fn sweeper() -> Sweeper {
+    Sweeper::new().parts(parts())
 }
 
-/// A connection of the administrator.
-async fn connect(database: &str) -> PgConnection {
-    PgConnection::connect_with(&admin_options().database(database)).await.unwrap()
+/// The server process behind a connection.
+pub(crate) async fn pid(conn: &mut PgConnection) -> i32 {
+    sqlx::query_scalar("select pg_backend_pid()").persistent(false).fetch_one(conn).await.unwrap()
 }
 
-fn options(database: &str, role: &str) -> PgConnectOptions {
-    admin_options().username(role).password(PASSWORD).database(database)
-}
-
-fn admin_options() -> PgConnectOptions {
-    std::env::var("DATABASE_URL").unwrap_or_else(|_| server().url().to_owned()).parse().unwrap()
-}
-
-fn direct_url(role: &str, database: &str) -> String {
-    let url = database_url(database);
-    let (_, host) = url.split_once("://").unwrap();
-    format!("postgres://{role}:{PASSWORD}@{}", host.split_once('@').map_or(host, |(_, host)| host))
-}
-
-/// The URL of a database for the administrator.
-fn database_url(database: &str) -> String {
-    match std::env::var("DATABASE_URL") {
-        Ok(url) => {
-            let (base, query) = url.split_once('?').map_or((url.as_str(), None), |(base, query)| (base, Some(query)));
-            let base = base.rsplit_once('/').map_or(base, |(base, _)| base);
-            let query = query.map(|query| format!("?{query}")).unwrap_or_default();
-            format!("{base}/{database}{query}")
-        }
-        Err(_) => server().database_url(database),
-    }
-}
-
-/// The server of this test run. It is never dropped: it ends when this process does.
-fn server() -> &'static Server {
-    static SERVER: OnceLock<Server> = OnceLock::new();
-    SERVER.get_or_init(|| Server::builder().setting("max_connections", "500").start().unwrap())
-}
-
-/// The pooler of this test run, which has fewer connections to a database than most tests have callers.
-fn pooler() -> MutexGuard<'static, PgBouncer> {
-    static POOLER: LazyLock<Mutex<PgBouncer>> = LazyLock::new(|| {
-        let url = direct_url(SERVICE, "postgres");
-        let start = if is_named() { PgBouncer::following } else { PgBouncer::start };
-        Mutex::new(start(&url, 8))
-    });
-    POOLER.lock().unwrap()
+/// An instant, in seconds after an arbitrary one.
+pub(crate) fn second(seconds: f64) -> DateTime<Utc> {
+    #[expect(clippy::cast_possible_truncation, reason = "tests stay near the epoch")]
+    DateTime::from_timestamp_micros(1_700_000_000_000_000 + (seconds * 1e6).round() as i64).unwrap()
 }
 
 /// A search path in which strangers come before `pg_catalog`, as in services that stop the clock for tests. It can
@@ -603,23 +333,8 @@ pub(crate) const SERVICE: &str = "tollgate_service";
 pub(crate) const ON_CALL: &str = "tollgate_on_call";
 /// The role that migrates.
 pub(crate) const OWNER: &str = "tollgate_owner";
-/// Keeps the objects that a transaction makes on the coordinator of Citus. PostgreSQL ignores it.
-const KEEP_HERE: &str = "set local citus.enable_ddl_propagation = off";
 /// SQLSTATE `object_in_use`.
 const IN_USE: &str = "55006";
-const PASSWORD: &str = "tollgate";
-const SECURITY: &str = include_str!("../../SECURITY.md");
-
-pub(crate) const POOLER: &str = "TOLLGATE_TEST_POOLER";
-/// The value of [`POOLER`] where the pooler follows named statements.
-pub(crate) const NAMED: &str = "named";
-pub(crate) const DISTRIBUTED: &str = "TOLLGATE_TEST_DISTRIBUTED";
-/// Names the URL of an administrator of a Citus cluster, on its coordinator.
-pub(crate) const CITUS_URL: &str = "CITUS_URL";
-/// The number of parts of distributed tables.
-pub(crate) const PARTS: u16 = 8;
-/// Their numbers, in the order of the shards that they fall into.
-pub(crate) const NUMBERS: [i16; PARTS as usize] = [79, 77, 85, 64, 97, 66, 95, 67];
 
 /// The micro-tokens that remain in a full row of a limit.
 pub(crate) fn top(limit: &Limit) -> i64 {
