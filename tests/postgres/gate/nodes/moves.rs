@@ -6,22 +6,24 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use sqlx::{AssertSqlSafe, PgConnection};
 use tokio::sync::watch;
 use tokio::task::JoinSet;
-use tollgate::{Error, Gate, Grant, HOUR, Limit, MINUTE, Request, SECOND, Source, Tokens, first_of, split};
+use tollgate::{DAY, Error, Gate, Grant, HOUR, Limit, MINUTE, Request, SECOND, Source, Tokens, first_of, split};
 
 use super::knows_the_nodes;
 use crate::gate::stage::{EVER, patient, soon};
 use crate::world::{PARTS, World, is_on_citus};
 
-const MILLION: Limit = Limit::token_bucket("million", 1, EVER).capacity(1_000_000);
+/// Nothing comes back while the test runs, and enough in a day to take ahead.
+const MILLION: Limit = Limit::stepped_bucket("million", 999_999, DAY).capacity(1_000_000);
 /// It has no money.
 const WALLET: Limit = Limit::wallet("wallet");
 /// All that it grants is granted for later.
 const QUEUE: Limit = Limit::token_bucket("queue", 1, EVER).capacity(0).max_reserved(100);
 const LEASES: Limit = Limit::concurrency("leases", 100, HOUR);
 const KEYS: usize = 8;
+const OFTEN: u32 = 20;
 
-/// Each way of asking, through a gate that remembers refusals, one whose statements have no names, and one that takes
-/// tokens ahead.
+/// Each way of asking, through a gate that remembers refusals and one whose statements have no names. A third gate takes
+/// tokens ahead, of keys of its own, because it drops what it would give back to a row that others lock.
 #[tokio::test]
 async fn no_token_is_lost_or_spent_twice_while_parts_move() {
     if !is_on_citus() {
@@ -33,18 +35,21 @@ async fn no_token_is_lost_or_spent_twice_while_parts_move() {
         patient(&world.pool).unnamed_statements().build(),
         patient(&world.pool).prefetch(SECOND).build(),
     ];
+    let [remembering, unnamed, ahead] = &gates;
     for gate in &gates {
         knows_the_nodes(gate, &world).await;
     }
-    let taken: Arc<[AtomicU32; KEYS]> = Arc::default();
+    let taken: Arc<[AtomicU32; 2 * KEYS]> = Arc::default();
     let (done, mut callers) = (watch::Sender::new(false), JoinSet::new());
     let mut answers = Vec::new();
-    for (gate, way) in gates.iter().flat_map(|gate| WAYS.map(|way| (gate.clone(), way))) {
+    let asked = [remembering, unnamed].into_iter().flat_map(|gate| WAYS.map(|way| (gate, way, 0)));
+    for (gate, way, from) in asked.chain([(ahead, Way::Often, KEYS); 4]) {
+        let gate = gate.clone();
         let (done, taken, answered) = (done.subscribe(), taken.clone(), watch::Sender::new(0));
         answers.push(answered.subscribe());
         callers.spawn(async move {
             while !*done.borrow() {
-                let key = fastrand::usize(..KEYS);
+                let key = from + fastrand::usize(..KEYS);
                 match way.ask(&gate, key).await {
                     Ok(tokens) => {
                         taken[key].fetch_add(tokens, Ordering::Relaxed);
@@ -57,6 +62,13 @@ async fn no_token_is_lost_or_spent_twice_while_parts_move() {
     }
     let mut admin = world.admin().await;
     for moves in 1..=4 {
+        let holds = |key: usize| ahead.prefetched(&MILLION.key(key)) > Tokens::ZERO;
+        soon(async {
+            while !(KEYS..2 * KEYS).any(holds) {
+                tokio::task::yield_now().await;
+            }
+        })
+        .await;
         move_a_part(&mut admin).await;
         for answered in &mut answers {
             // A caller that has failed is gone.
@@ -71,7 +83,7 @@ async fn no_token_is_lost_or_spent_twice_while_parts_move() {
     for (key, taken) in taken.iter().enumerate() {
         let left = gates[0].balance(MILLION.key(key)).await.unwrap().remaining;
         assert_eq!(left, Tokens::new(1_000_000 - taken.load(Ordering::Relaxed)), "{key}");
-        for (limit, key, all) in [(MILLION, key + KEYS, 1_000_000), (QUEUE, key, 0), (LEASES, key, 100)] {
+        for (limit, key, all) in [(MILLION, key + 2 * KEYS, 1_000_000), (QUEUE, key, 0), (LEASES, key, 100)] {
             let left = world.left(&limit, &key.to_string()).await;
             assert!(left.is_none_or(|left| left == Tokens::new(all)), "{} {key}: {left:?}", limit.name());
         }
@@ -81,6 +93,7 @@ async fn no_token_is_lost_or_spent_twice_while_parts_move() {
 #[derive(Clone, Copy, Debug)]
 enum Way {
     Consume,
+    Often,
     Reserve,
     Wait,
     FirstOf,
@@ -120,6 +133,13 @@ impl Way {
                 grant(vec![one()]).await?;
                 Ok(1)
             }
+            Self::Often => {
+                // Tokens are taken ahead of a key that is asked often.
+                for _ in 0..OFTEN {
+                    retried(|| grant(vec![one()])).await?;
+                }
+                Ok(OFTEN)
+            }
             Self::Reserve => {
                 gate.reserve(one()).await?.granted().unwrap();
                 Ok(1)
@@ -137,7 +157,8 @@ impl Way {
                 Ok(3)
             }
             Self::TwoParts => {
-                let both = vec![one().lapses_after(HOUR), MILLION.key(key + KEYS)];
+                // All but one of these pairs of keys lie in two parts.
+                let both = vec![one().lapses_after(HOUR), MILLION.key(key + 2 * KEYS)];
                 let receipt = grant(both).await?.receipt;
                 retried(|| gate.settle(receipt.clone(), Tokens::ZERO)).await?;
                 Ok(0)
