@@ -1,3 +1,5 @@
+use std::mem;
+
 use super::ask::Ask;
 use super::list::{Entry, List};
 use super::state::{State, cut, wide};
@@ -33,7 +35,7 @@ impl Shard {
         if let List::Grants(entries) | List::Leases(entries) = &mut next.list {
             let ends_at = self.terms.leaves_at(next.ts);
             entries.push(Entry { ends_at, amount: cut(cost), lease: ask.lease });
-            next = self.terms.counted(std::mem::take(entries), next.ts);
+            next = self.terms.counted(mem::take(entries), next.ts);
         }
         self.becoming(next)
     }
@@ -86,16 +88,17 @@ impl Shard {
         self.becoming(next)
     }
 
-    /// The row with more or fewer tokens, if another kind has used it and these terms count by a list. A list would end
-    /// the use of the other kind after a period of its own.
+    /// The row with more or fewer tokens, if another kind has used it and these terms count by a list. A list of these
+    /// terms would end the use of the other kind after a period of its own, so the row has none.
     fn changed_as_it_is(&self, by: i128) -> Option<Portion> {
         let full_at = self.read.says_full_at()?;
-        if !self.terms.flow.counts() || self.read.list != List::None || self.refilled.value == Tokens::ZERO {
+        let is_own = mem::discriminant(&self.read.list) == mem::discriminant(&self.refilled.list);
+        if !self.terms.flow.counts() || is_own || self.refilled.value == Tokens::ZERO {
             return None;
         }
         let full_at = if by < 0 { full_at.max(self.terms.leaves_at(self.refilled.ts)) } else { full_at };
-        let value = cut(wide(self.read.value) + by);
-        Some(Portion { shard: self.index, next: State { value, full_at, ..self.read.clone() }, taken: cut(-by) })
+        let next = State { value: cut(wide(self.read.value) + by), full_at, list: List::None, ..self.read };
+        Some(Portion { shard: self.index, next, taken: cut(-by) })
     }
 
     /// The most tokens that it can be charged so that it is out of debt at an instant, within its share of

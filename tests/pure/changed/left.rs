@@ -29,13 +29,13 @@ impl Left {
         (capacity.min(left + gained), ts)
     }
 
-    /// The events, and the balance after each step.
+    /// The grants, and the balance after each step.
     pub(super) fn tell(&mut self, limit: &Limit, story: &[(i64, Op)]) -> (Vec<Event>, Vec<i64>) {
         let spec = limit.spec();
         let capacity = spec.capacity.unwrap().micros();
-        // Each open charge: its number, its cost, and the instants of the decision and of its end.
-        let (mut now, mut id, mut open) = (1_000_i64, 0, Vec::<(usize, i64, i64, i64)>::new());
-        let (mut events, mut balances) = (Vec::new(), Vec::new());
+        // Each open charge: its cost, and the instants of the decision and of its end.
+        let (mut now, mut id, mut open) = (1_000_i64, 0, Vec::<(i64, i64, i64)>::new());
+        let (mut grants, mut balances) = (Vec::new(), Vec::new());
         for (gap, op) in story {
             now += gap;
             let (left, ts) = self.read(limit, now);
@@ -47,8 +47,8 @@ impl Left {
                     if left - cost >= -bound && cost > 0 {
                         self.row = Some((left - cost, ts));
                         let ready_at = self.ready_at(limit, decided_at);
-                        events.push(Event::Granted { id, which: 0, at: decided_at, cost });
-                        open.push((id, cost, decided_at, ready_at));
+                        grants.push(Event::Granted { id, which: 0, at: decided_at, cost });
+                        open.push((cost, decided_at, ready_at));
                         id += 1;
                     }
                 }
@@ -57,15 +57,11 @@ impl Left {
                     if given > 0 {
                         self.row = Some((left + given, ts));
                     }
-                    events.push(Event::Back { of: None, amount: given });
                 }
-                Op::Debit { amount, .. } => {
-                    self.row = Some((left - amount, ts));
-                    events.push(Event::Back { of: None, amount: -amount });
-                }
+                Op::Debit { amount, .. } => self.row = Some((left - amount, ts)),
                 Op::Settle { which, .. } | Op::Cancel { which } => {
                     let Some(which) = which.checked_rem(open.len()) else { continue };
-                    let (of, cost, charged_at, ready_at) = open.swap_remove(which);
+                    let (cost, charged_at, ready_at) = open.swap_remove(which);
                     let is_late = matches!(op, Op::Cancel { .. }) && decided_at > ready_at;
                     let until = if ready_at > charged_at { ready_at - 1 } else { charged_at };
                     let row = self.row.filter(|(_, ts)| spec.kind != LimitKind::FixedWindow || *ts <= until);
@@ -73,19 +69,16 @@ impl Left {
                     if let (Some((left, ts)), false) = (row, is_late) {
                         self.row = Some((left + cost, ts));
                     }
-                    let back = if row.is_some() && !is_late { cost } else { 0 };
-                    events.push(Event::Back { of: Some(of), amount: back });
                 }
                 Op::Reset { .. } => {
                     self.row = self.row.map(|_| (capacity, terms_of(&limit.global()).full(at(decided_at)).ts.micros()));
-                    events.push(Event::Back { of: None, amount: capacity - left });
                 }
                 Op::Sweep => {}
                 Op::Back(span) => now -= span,
             }
             balances.push(self.read(limit, now).0);
         }
-        (events, balances)
+        (grants, balances)
     }
 
     /// The first instant from one on at which the row is out of debt.

@@ -153,17 +153,22 @@ fn a_settlement_above_its_charge_makes_no_row_full_sooner() {
 /// window.
 #[test]
 fn a_credit_or_a_debit_of_a_sliding_window_ends_no_use_of_another_kind() {
-    let [bucket, sliding] = [Limit::token_bucket("plan", 10_000, 30 * DAY), Limit::sliding_window("plan", 100, MINUTE)];
-    for (change, left) in [
-        (Call::credit as fn(tollgate::Request) -> Call, -8_899),
-        (Call::debit as fn(tollgate::Request) -> Call, -8_901),
-    ] {
-        let mut world = World::default();
-        world.granted(bucket.global().cost(9_000), sec(0));
-        let Ok(Answer::Done(balance)) = world.call(change(sliding.global()), sec(1)) else { panic!("it was changed") };
-        assert_eq!(balance.remaining, tokens(left));
-        assert_eq!(due(world.denied(sliding.global(), sec(120)).retry_at), sec(27 * 86_400));
-        assert!(world.look(bucket.global(), sec(120)).remaining < tokens(1_002));
+    let bucket = Limit::token_bucket("plan", 1_000, 30 * DAY);
+    let leases = Limit::concurrency("plan", 1_000, 27 * DAY);
+    let sliding = Limit::sliding_window("plan", 100, MINUTE);
+    for other in [bucket, leases] {
+        for (change, left) in [
+            (Call::credit as fn(tollgate::Request) -> Call, -799),
+            (Call::debit as fn(tollgate::Request) -> Call, -801),
+        ] {
+            let mut world = World::default();
+            world.granted(other.global().cost(900), sec(0));
+            let answer = world.call(change(sliding.global()), sec(1));
+            let Ok(Answer::Done(balance)) = answer else { panic!("it was changed") };
+            assert_eq!(balance.remaining, tokens(left));
+            assert_eq!(due(world.denied(sliding.global(), sec(120)).retry_at), sec(27 * 86_400));
+            assert!(world.look(other.global(), sec(120)).remaining < tokens(102));
+        }
     }
 }
 

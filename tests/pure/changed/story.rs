@@ -48,8 +48,15 @@ pub(super) enum Event {
         at: i64,
         cost: i64,
     },
-    /// Tokens that came back of a grant, or altered the balance; negative for a use beyond the charge.
-    Back { of: Option<usize>, amount: i64 },
+    /// Tokens that came back of a grant; negative for a use beyond the charge.
+    Back { of: usize, amount: i64 },
+    /// Tokens by which a credit, a debit or a reset raised the balance.
+    Altered {
+        /// The definition under which the row was written.
+        which: usize,
+        at: i64,
+        amount: i64,
+    },
 }
 
 pub(super) struct Told {
@@ -108,7 +115,8 @@ pub(super) fn tell(definitions: &Definitions, story: &[(i64, Op)], sweeps: bool)
                 }
             }
             Op::Credit { which, .. } | Op::Debit { which, .. } | Op::Reset { which } => {
-                let request = definitions.ask(definitions.turn(which), now);
+                let which = definitions.turn(which);
+                let request = definitions.ask(which, now);
                 // A reset empties the row under each definition: one may count as used what another has refilled.
                 let counted = match *op {
                     Op::Reset { .. } => definitions.ask_each(now).collect(),
@@ -127,7 +135,7 @@ pub(super) fn tell(definitions: &Definitions, story: &[(i64, Op)], sweeps: bool)
                 let _ = world.call(call, at(now));
                 let amounts = look(&world).into_iter().zip(before).map(|(after, before)| after - before);
                 let amount = amounts.max().expect("a definition is asked");
-                told.events.push(Event::Back { of: None, amount });
+                told.events.extend((amount != 0).then_some(Event::Altered { which, at: now, amount }));
             }
             Op::Settle { which, .. } | Op::Cancel { which } => {
                 let Some(which) = which.checked_rem(receipts.len()) else { continue };
@@ -140,7 +148,7 @@ pub(super) fn tell(definitions: &Definitions, story: &[(i64, Op)], sweeps: bool)
                 };
                 // A lease that has ended is not there to be settled.
                 let Ok(settled) = world.settled(call, at(now)) else { continue };
-                told.events.push(Event::Back { of: Some(of), amount: cost - sum(&settled.charges) });
+                told.events.push(Event::Back { of, amount: cost - sum(&settled.charges) });
             }
             Op::Sweep if sweeps => world.sweep(at(now)),
             Op::Sweep => {}
@@ -164,7 +172,7 @@ pub(super) fn spans(events: &[Event]) -> Vec<(i64, i64, i64)> {
                     spans.push((from, to, net));
                 }
                 // A debit grants nothing to anybody.
-                Event::Back { amount, .. } => net -= amount.max(0),
+                Event::Back { amount, .. } | Event::Altered { amount, .. } => net -= amount.max(0),
             }
         }
     }
