@@ -49,6 +49,11 @@ impl CheckedCall {
         if self.takes() { self.asked() } else { &[] }
     }
 
+    /// Whether it takes tokens for calls to come.
+    pub(crate) fn takes_ahead(&self) -> bool {
+        self.asked().iter().any(|item| item.action.is_ahead())
+    }
+
     /// The item that it alters.
     pub(crate) fn altered(&self) -> Option<&Item<Alteration>> {
         if let Action::Alter(item) = &self.action { Some(item) } else { None }

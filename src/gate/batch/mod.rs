@@ -305,18 +305,17 @@ impl<'s> Batch<'s> {
         self.answer(call, answer);
     }
 
-    /// Sets calls aside whose rows another transaction locks. None of them was carried out. The gate's own calls are
-    /// dropped.
+    /// Sets calls aside whose rows another transaction locks. None of them was carried out. Charges for calls to come
+    /// are dropped, because no caller waits for them.
     fn set_aside(&mut self, calls: &[usize]) {
         for place in calls {
             let Caller { reply, blocked_since, .. } = &mut self.callers[*place];
             if let Some(mut reply) = reply.take() {
                 reply.undo();
-                if !reply.has_caller() {
-                    continue;
+                let call = self.plan.call(*place);
+                if !call.takes_ahead() {
+                    self.blocked.push(QueuedCall { call: call.clone(), reply, blocked_since: *blocked_since });
                 }
-                let (call, blocked_since) = (self.plan.call(*place).clone(), *blocked_since);
-                self.blocked.push(QueuedCall { call, reply, blocked_since });
             }
         }
     }

@@ -218,8 +218,8 @@ fn refusal(
 /// The items of each alternative that the balance of one row can refuse. The call takes or checks without reserving,
 /// and cannot be a repeat. The limit has one row, is no concurrency limit, and gives all of the cost.
 fn refusable(call: &CheckedCall) -> impl Iterator<Item = impl Iterator<Item = &Item<Ask>>> {
-    let escapes = call.is_once()
-        || call.alternatives().flatten().any(|item| item.action.is_reserving() || item.action.is_ahead());
+    let reserves = || call.alternatives().flatten().any(|item| item.action.is_reserving());
+    let escapes = call.is_once() || call.takes_ahead() || reserves();
     let is_certain = |item: &&Item<Ask>| {
         let is_sole = item.target.rows.count == 1 && !item.action.is_split();
         is_sole && item.target.limit.lease().is_none() && item.target.ruling().is_none()

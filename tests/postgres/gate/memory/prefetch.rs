@@ -20,7 +20,7 @@ const WINDOW: Limit = Limit::fixed_window("window", 1_000, EVER);
 pub(super) struct Stage {
     pub(super) gate: Gate,
     pub(super) proxy: Proxy,
-    world: World,
+    pub(super) world: World,
 }
 
 impl Stage {

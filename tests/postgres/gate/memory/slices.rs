@@ -39,6 +39,30 @@ async fn what_lies_idle_is_given_back() {
     assert!(stage.charged(&HOT, "k").await > granted + more);
 }
 
+/// Somebody's transaction locks the row for longer than the gate waits for it at a time, so it comes again.
+#[tokio::test]
+async fn a_row_that_is_locked_gets_its_tokens_back_when_it_is_free() {
+    let stage = Stage::new(|gate| gate.prefetch(HOUR)).await;
+    let (_, granted) = stage.filled(&HOT, "k").await;
+    let mut holder = stage.world.connect().await;
+    let lock = "begin; select from tollgate.durable where name = 'hot' for update";
+    sqlx::raw_sql(lock).execute(&mut holder).await.unwrap();
+    let closing = tokio::spawn({
+        let gate = stage.gate.clone();
+        async move { gate.close().await }
+    });
+    let often = stage.proxy.statements() + 50;
+    soon(async {
+        while stage.proxy.statements() < often {
+            tokio::task::yield_now().await;
+        }
+    })
+    .await;
+    sqlx::raw_sql("commit").execute(&mut holder).await.unwrap();
+    soon(closing).await.unwrap();
+    assert_eq!(stage.charged(&HOT, "k").await, granted);
+}
+
 /// The charge was sent `max_age` ago when its answer comes.
 #[tokio::test]
 async fn a_slice_is_as_old_as_the_statement_that_brought_it() {
