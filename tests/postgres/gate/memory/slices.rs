@@ -2,11 +2,13 @@
 
 use std::time::Duration;
 
+use sqlx::Connection;
 use tollgate::{HOUR, SECOND, Source, Tokens};
 
 use super::prefetch::{HOT, Stage};
 use crate::gate::stage::soon;
 use crate::traced::traced;
+use crate::world::limiter;
 
 #[tokio::test]
 async fn the_call_that_spends_the_last_of_a_slice_does_not_wait_for_the_next() {
@@ -44,21 +46,19 @@ async fn what_lies_idle_is_given_back() {
 async fn a_row_that_is_locked_gets_its_tokens_back_when_it_is_free() {
     let stage = Stage::new(|gate| gate.prefetch(HOUR)).await;
     let (_, granted) = stage.filled(&HOT, "k").await;
-    let mut holder = stage.world.connect().await;
-    let lock = "begin; select from tollgate.durable where name = 'hot' for update";
-    sqlx::raw_sql(lock).execute(&mut holder).await.unwrap();
+    let mut joined = stage.world.connect().await;
+    let mut tx = joined.begin().await.unwrap();
+    limiter().consume(&mut tx, HOT.key("k")).await.unwrap().granted().unwrap();
     let closing = tokio::spawn({
         let gate = stage.gate.clone();
         async move { gate.close().await }
     });
-    let often = stage.proxy.statements() + 50;
-    soon(async {
-        while stage.proxy.statements() < often {
-            tokio::task::yield_now().await;
-        }
-    })
-    .await;
-    sqlx::raw_sql("commit").execute(&mut holder).await.unwrap();
+    // It waits for milliseconds at a time, and a look takes as long.
+    for _ in 0..20 {
+        stage.world.until_anyone_is_blocked().await;
+    }
+    assert!(!closing.is_finished());
+    tx.rollback().await.unwrap();
     soon(closing).await.unwrap();
     assert_eq!(stage.charged(&HOT, "k").await, granted);
 }
