@@ -41,7 +41,7 @@ async fn what_lies_idle_is_given_back() {
     assert!(stage.charged(&HOT, "k").await > granted + more);
 }
 
-/// Somebody's transaction locks the row for longer than the gate waits for it at a time, so it comes again.
+/// Somebody's transaction locks the row for longer than the gate waits for it at a time, so the gate tries again.
 #[tokio::test]
 async fn a_row_that_is_locked_gets_its_tokens_back_when_it_is_free() {
     let stage = Stage::new(|gate| gate.prefetch(HOUR)).await;
@@ -53,7 +53,7 @@ async fn a_row_that_is_locked_gets_its_tokens_back_when_it_is_free() {
         let gate = stage.gate.clone();
         async move { gate.close().await }
     });
-    // It waits for milliseconds at a time, and a look takes as long.
+    // The gate waits for milliseconds at a time, and each look at the locks takes as long.
     for _ in 0..20 {
         stage.world.until_anyone_is_blocked().await;
     }
