@@ -29,8 +29,8 @@ impl Gate {
     /// Callers that [wait](Self::wait) are refused, and nothing is taken for them. From then on `wait`,
     /// `acquire_within` and calls for a lease fail with [`Error::Stopped`](crate::Error::Stopped), and only the
     /// database answers other calls. This method returns when all of that is done, whether callers poll their futures
-    /// or not. If the database does not answer, it returns when the timeouts of the gate have passed. Then leases
-    /// lapse, and tokens that were taken ahead or streamed stay charged.
+    /// or not. If the database does not answer, or another transaction keeps a row locked, it returns when the timeouts
+    /// of the gate have passed. Then leases lapse, and tokens that were taken ahead or streamed stay charged.
     pub async fn close(&self) {
         let Inner { shared, nodes, .. } = &*self.inner;
         shared.closed.send_replace(true);
