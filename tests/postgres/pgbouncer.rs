@@ -2,12 +2,13 @@
 
 use std::fmt::Write as _;
 use std::fs::{self, Permissions};
-use std::io::{BufRead, BufReader, Write as _};
+use std::io::{BufRead, BufReader, Write as _, stderr};
 use std::os::unix::fs::{MetadataExt, PermissionsExt, chown};
 use std::os::unix::net::UnixStream;
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
+use std::sync::LazyLock;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
@@ -193,19 +194,27 @@ pub(crate) fn version() -> u32 {
     version.split('.').next().unwrap().parse().unwrap()
 }
 
+/// Whether a test of poolers passes by, because the program is not in `PATH`. It says so once for all of them, past
+/// libtest, which shows nothing of a test that passes.
+pub(crate) fn is_missing() -> bool {
+    static MISSING: LazyLock<bool> = LazyLock::new(|| {
+        let missing = find().is_none();
+        if missing {
+            let _ =
+                writeln!(stderr(), "PgBouncer is not in PATH: the tests of poolers pass by (apt install pgbouncer)");
+        }
+        missing
+    });
+    *MISSING
+}
+
 fn program() -> PathBuf {
+    find().expect("a test of poolers asks first whether PgBouncer is missing")
+}
+
+fn find() -> Option<PathBuf> {
     let path = std::env::var_os("PATH").unwrap_or_default();
-    let elsewhere = ["/usr/sbin", "/usr/local/sbin", "/opt/homebrew/bin"].map(PathBuf::from);
-    let found =
-        std::env::split_paths(&path).chain(elsewhere).map(|bin| bin.join("pgbouncer")).find(|file| file.is_file());
-    let Some(program) = found else {
-        panic!(
-            "PgBouncer is not installed, which the tests of poolers run (apt install pgbouncer, \
-             dnf install pgbouncer, or \
-             brew install pgbouncer)"
-        )
-    };
-    program
+    std::env::split_paths(&path).map(|bin| bin.join("pgbouncer")).find(|file| file.is_file())
 }
 
 fn password(url: &str) -> Option<&str> {

@@ -7,7 +7,7 @@ use sqlx::{Connection, PgConnection, PgPool};
 use tokio::task::JoinSet;
 use tollgate::{BegunByHand, Error, Limit, Limiter, MINUTE, Request, SECOND, SetupFault, Sweeper, migrate};
 
-use crate::pgbouncer::{PgBouncer, follows_named_statements};
+use crate::pgbouncer::{self, PgBouncer, follows_named_statements};
 use crate::world::{NAMED, POOLER, World, pid};
 
 const UNNAMED: Limiter = Limiter::new().unnamed_statements();
@@ -29,12 +29,18 @@ async fn connect(pooler: &PgBouncer, world: &World) -> PgConnection {
 /// `TOLLGATE_TEST_POOLER=1 ./dev test conformance::`.
 #[test]
 fn the_core_suite_passes_through_a_pooler() {
+    if pgbouncer::is_missing() {
+        return;
+    }
     core_suite("1");
 }
 
 /// The same with named statements, where the pooler that is installed can follow them.
 #[test]
 fn the_core_suite_passes_through_a_pooler_that_follows_named_statements() {
+    if pgbouncer::is_missing() {
+        return;
+    }
     if follows_named_statements() {
         core_suite(NAMED);
     }
@@ -65,6 +71,9 @@ fn core_suite(statements: &str) {
 /// Two server connections for thirty-two clients: hardly a transaction runs on the connection of the one before it.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn more_clients_than_connections_are_decided_to_the_token() {
+    if pgbouncer::is_missing() {
+        return;
+    }
     const CLIENTS: i64 = 32;
     const ROUNDS: i64 = 2;
     let world = World::new().await;
@@ -113,6 +122,9 @@ async fn more_clients_than_connections_are_decided_to_the_token() {
 /// A caller hears that the transaction is lost, whether it was about to ask or waited for a row, and nothing is taken.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_pooler_that_is_gone_in_mid_call_takes_the_transaction_with_it() {
+    if pgbouncer::is_missing() {
+        return;
+    }
     let world = World::new().await;
     let mut pooler = before(&world, 4);
     for request in [DURABLE.key("k"), EPHEMERAL.key("k"), SPREAD.key("k").cost(900)] {
@@ -146,6 +158,9 @@ async fn a_pooler_that_is_gone_in_mid_call_takes_the_transaction_with_it() {
 /// Prepared and executed in two round trips, a statement may meet two servers unless a transaction keeps it on one.
 #[tokio::test]
 async fn without_names_every_verb_wants_a_transaction() {
+    if pgbouncer::is_missing() {
+        return;
+    }
     let world = World::new().await;
     let pooler = before(&world, 1);
     let mut conn = connect(&pooler, &world).await;
@@ -175,6 +190,9 @@ async fn without_names_every_verb_wants_a_transaction() {
 /// The name is taken, is gone, or is somebody else's: whichever it is, the remedy is the same.
 #[tokio::test]
 async fn named_statements_fail_by_name_and_name_the_remedy() {
+    if pgbouncer::is_missing() {
+        return;
+    }
     let world = World::new().await;
     let pooler = before(&world, 1);
     let [mut first, mut second, mut third] =
@@ -221,6 +239,9 @@ fn told(answer: Result<(), Error>, reason: &str) {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn sweepers_go_through_a_pooler_beside_each_other() {
+    if pgbouncer::is_missing() {
+        return;
+    }
     const QUICK: Limit = Limit::token_bucket("quick", 1000, SECOND);
     let world = World::new().await;
     let pooler = before(&world, 2);
@@ -241,6 +262,9 @@ async fn sweepers_go_through_a_pooler_beside_each_other() {
 /// The lock of the migrator lasts as long as its transaction, and nothing that it says is prepared.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn migrators_go_through_a_pooler_all_at_once() {
+    if pgbouncer::is_missing() {
+        return;
+    }
     let world = World::unmigrated().await;
     let pooler = before(&world, 3);
     let mut runners = JoinSet::new();

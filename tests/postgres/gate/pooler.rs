@@ -12,7 +12,7 @@ use tracing::Level;
 use crate::gate::batch::crash::Told;
 use crate::gate::outage::fallback::Events;
 use crate::gate::stage::{EVER, one_connection, pool, soon};
-use crate::pgbouncer::PgBouncer;
+use crate::pgbouncer::{self, PgBouncer};
 use crate::world::World;
 
 const DURABLE: Limit = Limit::token_bucket("same name", 100, EVER);
@@ -33,6 +33,9 @@ fn named(pool: &PgPool) -> GateBuilder {
 /// server executes the caller's own.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn what_one_gate_prepared_is_never_executed_for_another() {
+    if pgbouncer::is_missing() {
+        return;
+    }
     let world = World::new().await;
     let pooler = PgBouncer::start(&world.direct_url(), 1);
     let mut askers = JoinSet::new();
@@ -54,6 +57,9 @@ async fn what_one_gate_prepared_is_never_executed_for_another() {
 /// Nobody gets a grant that was not written, and nobody is kept waiting.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_pooler_that_is_killed_in_mid_call_loses_no_grant_and_no_caller() {
+    if pgbouncer::is_missing() {
+        return;
+    }
     let world = World::new().await;
     let mut pooler = PgBouncer::start(&world.direct_url(), 2);
     let gate = gate(&pooler, &world, 4).await;
@@ -77,6 +83,9 @@ async fn a_pooler_that_is_killed_in_mid_call_loses_no_grant_and_no_caller() {
 /// `kill` drops all clients and servers of the database at once, in the middle of any statement.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn connections_that_the_pooler_ends_lose_no_grant_and_no_caller() {
+    if pgbouncer::is_missing() {
+        return;
+    }
     let world = World::new().await;
     let pooler = PgBouncer::start(&world.direct_url(), 2);
     let gate = gate(&pooler, &world, 4).await;
@@ -105,6 +114,9 @@ async fn connections_that_the_pooler_ends_lose_no_grant_and_no_caller() {
 /// outages.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_gate_with_named_statements_says_what_to_do() {
+    if pgbouncer::is_missing() {
+        return;
+    }
     let world = World::new().await;
     let pooler = PgBouncer::start(&world.direct_url(), 1);
     let url = pooler.url(world.name());

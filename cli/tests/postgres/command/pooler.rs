@@ -1,11 +1,14 @@
 //! The command, through a PgBouncer in transaction mode.
 
 use super::{run, text, tollgate};
-use crate::pgbouncer::PgBouncer;
+use crate::pgbouncer::{self, PgBouncer};
 use crate::world::World;
 
 #[tokio::test]
 async fn the_command_migrates_through_a_pooler() {
+    if pgbouncer::is_missing() {
+        return;
+    }
     let world = World::unmigrated().await;
     let pooler = PgBouncer::start(&world.direct_url(), 1);
     for (verb, said) in [

@@ -124,6 +124,9 @@ async fn refuses(gate: &Gate, is: Is, case: &str) {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn behind_a_real_pooler_a_wrong_setting_opens_no_gate() {
+    if pgbouncer::is_missing() {
+        return;
+    }
     let world = World::new().await;
     let users = "\"postgres\" \"right\"\n";
     let pooler = PgBouncer::configured(&world.direct_url(), 2, "", Some(users));
@@ -147,6 +150,9 @@ async fn behind_a_real_pooler_a_wrong_setting_opens_no_gate() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_crowd_at_a_real_pooler_opens_no_gate() {
+    if pgbouncer::is_missing() {
+        return;
+    }
     let world = World::new().await;
     let few = PgBouncer::configured(&world.direct_url(), 2, "max_client_conn = 2", None);
     let url = few.url(world.name());
@@ -171,6 +177,9 @@ async fn a_crowd_at_a_real_pooler_opens_no_gate() {
 /// The crowd waits at the server: its pooler says so in its own code.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_crowd_at_the_server_behind_a_real_pooler_opens_no_gate() {
+    if pgbouncer::is_missing() {
+        return;
+    }
     let server = Server::builder().setting("max_connections", "6").start().unwrap();
     migrate::run(&mut PgConnection::connect(server.url()).await.unwrap()).await.unwrap();
     let pooler = PgBouncer::start(server.url(), 2);
@@ -195,6 +204,9 @@ async fn a_crowd_at_the_server_behind_a_real_pooler_opens_no_gate() {
 /// From 1.24 on, a pooler says that its server is away. Before, its words fit a server that refuses, too.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_pooler_that_is_away_is_an_outage_and_so_is_a_server_of_which_it_says_so() {
+    if pgbouncer::is_missing() {
+        return;
+    }
     let mut server = Server::start().unwrap();
     migrate::run(&mut PgConnection::connect(server.url()).await.unwrap()).await.unwrap();
     let mut pooler = PgBouncer::start(server.url(), 2);

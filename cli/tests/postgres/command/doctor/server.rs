@@ -6,11 +6,14 @@ use tollgate_embedded::Server;
 
 use super::{expect, findings, set};
 use crate::command::{EXAMPLE, run, tollgate};
-use crate::pgbouncer::PgBouncer;
+use crate::pgbouncer::{self, PgBouncer};
 use crate::world::{World, soon};
 
 #[tokio::test]
 async fn a_pooler_that_loses_named_statements_is_found() {
+    if pgbouncer::is_missing() {
+        return;
+    }
     let world = World::new().await;
     let pooler = PgBouncer::start(&world.command_url(), 2);
     let url = pooler.url(world.name());
