@@ -68,9 +68,6 @@ pub enum CallError {
     /// The call has no requests. An empty list of limits grants nothing, so skip the call where nothing is limited.
     #[error("no limit was asked (skip the call where nothing is limited)")]
     NothingAsked,
-    /// An alternative of [`first_of`](crate::first_of) has only shadows. It would always be granted.
-    #[error("an alternative of shadows alone is granted always (give it a limit that may refuse)")]
-    OnlyShadows,
     /// Two requests of one call have [`up_to`](crate::Request::up_to) with different costs or different least parts.
     #[error("two requests of one call take parts of different costs (give them one cost and one `up_to`)")]
     PartsDiffer,
@@ -111,9 +108,6 @@ pub enum CallError {
     /// A request of a [`split`](crate::split) has [`up_to`](crate::Request::up_to).
     #[error("a split takes all of its cost or nothing (drop `up_to`)")]
     SplitPart,
-    /// A request of a [`split`](crate::split) is a [`shadow`](crate::Request::shadow).
-    #[error("a split tries nothing out (ask the shadow beside it)")]
-    SplitShadow,
     /// A [`split`](crate::split) asks a limit and key that its call asks again.
     #[error("a split asks a key that its call asks once more (ask each key once)")]
     SplitTwice,

@@ -43,9 +43,6 @@ pub(crate) fn overruled(
 
 /// Reports how a call was answered.
 pub(crate) fn tell(by: By, limit: &Text, answer: &Result<Answer, Error>) {
-    for shadow in answer.as_ref().map_or(&[][..], Answer::would_deny) {
-        meter::would_deny(by, &shadow.limit);
-    }
     match answer {
         Ok(Answer::Denied(denied)) => meter::refused(by, denied),
         Ok(answer) => meter::decided(by, limit.as_str(), answer.outcome(), answer.source()),

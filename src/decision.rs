@@ -94,9 +94,6 @@ pub struct Grant {
     /// Where each limit stands now.
     #[serde(default)]
     pub standings: Standings,
-    /// The [shadows](crate::Request::shadow) that would have refused.
-    #[serde(default)]
-    pub would_deny: Each<DeniedBy>,
 }
 
 impl From<Grant> for Receipt {
@@ -120,9 +117,6 @@ pub struct Reservation {
     /// Where each limit stands now.
     #[serde(default)]
     pub standings: Standings,
-    /// The [shadows](crate::Request::shadow) that would have refused.
-    #[serde(default)]
-    pub would_deny: Each<DeniedBy>,
 }
 
 impl Reservation {
@@ -142,7 +136,7 @@ impl Reservation {
     }
 }
 
-lean!(Reservation { ready_at, observed_at, decided_at, receipt, standings, would_deny } and {}
+lean!(Reservation { ready_at, observed_at, decided_at, receipt, standings } and {}
     with "wait_ms" = |reservation: &Self| Some(millis_up(reservation.wait())));
 
 impl From<Reservation> for Receipt {
@@ -183,10 +177,6 @@ pub struct Denied {
     /// that refused.
     #[serde(default)]
     pub standings: Standings,
-    /// The [shadows](crate::Request::shadow) that would have refused; empty after a refusal from memory, which knows no
-    /// shadows.
-    #[serde(default)]
-    pub would_deny: Each<DeniedBy>,
     /// The refusals of the other alternatives, for a caller that waits for any of them.
     #[serde(skip)]
     pub(crate) beside: Each<Self>,
@@ -222,7 +212,7 @@ impl Denied {
     ) -> Option<Self> {
         let (longest, _) = refusals.iter().enumerate().max_by_key(|(_, refusal)| latest(refusal.retry_at))?;
         let DeniedBy { limit, key, reason, remaining, retry_at } = refusals.swap_remove(longest);
-        let (others, standings, would_deny) = (refusals.into(), standings(), Each::default());
+        let (others, standings) = (refusals.into(), standings());
         Some(Self {
             limit,
             key,
@@ -234,14 +224,13 @@ impl Denied {
             source,
             others,
             standings,
-            would_deny,
             beside: Each::default(),
         })
     }
 }
 
 lean!(Denied {
-    limit, key, reason, remaining, retry_at, observed_at, decided_at, source, others, standings, would_deny
+    limit, key, reason, remaining, retry_at, observed_at, decided_at, source, others, standings
 } and {} with "retry_after_ms" = |denied: &Self| denied.retry_after().map(millis_up));
 
 impl fmt::Display for Denied {

@@ -68,13 +68,6 @@ fn count(by: By, limit: &str, outcome: &'static str, source: &'static str, reaso
     .increment(calls);
 }
 
-/// A shadow would have refused a call.
-pub(crate) fn would_deny(by: By, limit: &str) {
-    tracing::debug!(by = by.as_str(), limit, "would deny");
-    #[cfg(feature = "metrics")]
-    metrics::counter!(WOULD_DENY, "by" => by.as_str(), "limit" => limit.to_owned()).increment(1);
-}
-
 /// A call asked a limit to which an override applies.
 pub(crate) fn overridden(limit: &str, label: &str) {
     tracing::trace!(limit, label, "overridden");
@@ -171,7 +164,6 @@ pub(crate) fn swept(ephemeral: u64, durable: u64) {
 /// | metric | kind | labels |
 /// | --- | --- | --- |
 /// | `tollgate_decisions_total` | counter: answers | `by`, `limit`, `outcome`, `source`, `reason` |
-/// | `tollgate_would_deny_total` | counter: refusals by [shadows](crate::Request::shadow) | `by`, `limit` |
 /// | `tollgate_overridden_total` | counter: calls of a limit under an [override](crate::Overrides) | `limit`, `label` |
 /// | `tollgate_rate_share` | gauge: the least share of a key's rate after [slow-downs](crate::SlowDown) | `limit` |
 /// | `tollgate_errors_total` | counter: calls that the database did not answer | `by`, `limit` |
@@ -207,7 +199,6 @@ pub fn describe_metrics<'l>(limits: impl IntoIterator<Item = &'l crate::limit::L
     use metrics::{Unit, describe_counter, describe_gauge, describe_histogram, gauge};
 
     describe_counter!(DECISIONS, Unit::Count, "Calls that were decided.");
-    describe_counter!(WOULD_DENY, Unit::Count, "Calls that a shadow would have refused.");
     describe_counter!(OVERRIDDEN, Unit::Count, "Calls that asked a limit under an override.");
     describe_gauge!(RATE_SHARE, Unit::Count, "The least share of its rate that slow-downs leave a key of a limit.");
     describe_counter!(ERRORS, Unit::Count, "Calls that the database did not answer.");
@@ -235,7 +226,6 @@ pub fn describe_metrics<'l>(limits: impl IntoIterator<Item = &'l crate::limit::L
 #[cfg(feature = "metrics")]
 mod names {
     pub(super) const DECISIONS: &str = "tollgate_decisions_total";
-    pub(super) const WOULD_DENY: &str = "tollgate_would_deny_total";
     pub(super) const OVERRIDDEN: &str = "tollgate_overridden_total";
     pub(super) const RATE_SHARE: &str = "tollgate_rate_share";
     pub(super) const ERRORS: &str = "tollgate_errors_total";
@@ -253,5 +243,5 @@ mod names {
 #[cfg(feature = "metrics")]
 use names::{
     BATCH, BATCH_CALLS, BATCHES, CAPACITY, DECISIONS, ERRORS, LOCKED, OVERRIDDEN, PREFETCHED, QUEUE, RATE, RATE_SHARE,
-    SWEPT, WAIT, WOULD_DENY,
+    SWEPT, WAIT,
 };

@@ -1,10 +1,8 @@
 use serde::Deserialize;
 
 use crate::call_name::CallName;
-use crate::decision::DeniedBy;
 use crate::lean::lean;
 use crate::receipt::Charge;
-use crate::standing::Each;
 use crate::timestamp::Timestamp;
 use crate::tokens::Tokens;
 
@@ -53,8 +51,6 @@ pub struct Given {
     pub(crate) part: Option<Tokens>,
     /// The alternative that was charged, of a call that has any.
     pub(crate) alternative: Option<usize>,
-    /// The shadows that would have refused.
-    pub(crate) would_deny: Each<DeniedBy>,
 }
 
-lean!(Given {} and { ready_at, part, alternative, would_deny });
+lean!(Given {} and { ready_at, part, alternative });

@@ -18,8 +18,6 @@ pub struct Ask {
     reserving: bool,
     /// Whether a settlement at one cost leaves this ask as it was charged.
     pub(crate) flat: bool,
-    /// Whether it is tried out, and refuses nothing.
-    pub(crate) shadow: bool,
     /// The name of its lease, if the limit grants any.
     pub(crate) lease: Option<Drawn>,
     /// Its place in the call.
@@ -46,7 +44,7 @@ impl Ask {
     #[must_use]
     pub const fn consume(cost: Tokens) -> Self {
         let place = Position { alternative: None, split: None };
-        Self { cost, part: None, leaving: None, reserving: false, flat: false, shadow: false, lease: None, place }
+        Self { cost, part: None, leaving: None, reserving: false, flat: false, lease: None, place }
     }
 
     /// Tokens to spend as soon as they are there, perhaps later.
@@ -80,7 +78,7 @@ impl Ask {
     pub(crate) fn is_plain(self) -> bool {
         let Position { alternative, split } = self.place;
         let is_whole = self.part.is_none() && alternative.is_none() && split.is_none();
-        is_whole && self.leaving.is_none() && !self.reserving && !self.shadow
+        is_whole && self.leaving.is_none() && !self.reserving
     }
 
     /// Asks that so much stays behind. This is the least balance that the ask may leave, just as a reservation may
@@ -160,10 +158,9 @@ impl Ask {
         self.part_of(balance, terms).map_or(self, |each| self.granting(each))
     }
 
-    /// Whether it goes by the balance of all rows of a limit, and not by that of a single row. A shadow does, because
-    /// it waits for no row.
+    /// Whether it goes by the balance of all rows of a limit, and not by that of a single row.
     pub(crate) fn is_of_all_rows(self) -> bool {
-        self.part.is_some() || self.leaving.is_some() || self.shadow || self.is_split()
+        self.part.is_some() || self.leaving.is_some() || self.is_split()
     }
 
     /// Everything in which a repeat must agree. Rows keep a hash of it.
@@ -172,7 +169,8 @@ impl Ask {
         let amounts = [self.cost.micros()].into_iter().chain(part.into_iter().flatten());
         let amounts = amounts.chain(self.leaving.map(Tokens::micros));
         let Position { alternative, split } = self.place;
-        let marks = [self.flat, self.shadow, alternative.is_some(), split.is_some()];
+        // The second bit stays free, so that the prints of stored calls stay as they are.
+        let marks = [self.flat, false, alternative.is_some(), split.is_some()];
         let marks = (0..).zip(marks).map(|(bit, mark)| u8::from(mark) << bit).sum();
         let place = [alternative, split].into_iter().flatten().flat_map(|number| (number as u64).to_le_bytes());
         iter::once(marks).chain(amounts.flat_map(i64::to_le_bytes)).chain(place)
@@ -196,11 +194,6 @@ impl Ask {
     /// The largest cost that can ever be granted at once.
     pub(crate) fn max_cost(self, terms: &Terms) -> Tokens {
         cut(i128::from(terms.capacity) - self.floor(terms))
-    }
-
-    /// Whether it can ever be granted.
-    pub(crate) fn is_possible(self, terms: &Terms) -> bool {
-        self.cost() <= self.max_cost(terms)
     }
 
     /// Whether the tokens may be spent later.
@@ -254,13 +247,11 @@ mod tests {
 
     #[test]
     fn what_an_ask_is_follows_from_each_of_its_fields() {
-        let shadow = Ask { shadow: true, ..Ask::consume(COST) };
         let (held_back, alternative, split) =
             (Ask::consume(COST).leaving(Some(COST)), placed(Some(0), None), placed(None, Some(0)));
         for (ask, is_plain, is_ahead, is_of_all_rows) in [
             (Ask::consume(COST), true, false, false),
             (Ask::reserve(COST), false, false, false),
-            (shadow, false, false, true),
             (held_back, false, false, true),
             (alternative, false, false, false),
             (split, false, false, true),

@@ -140,7 +140,7 @@ impl GateBuilder {
     /// Memory serves [`consume`](Gate::consume), [`wait`](Gate::wait) and the verbs that are built on them. It serves
     /// token buckets, and stepped buckets whose capacity is above their rate, if they have one row. All other calls ask
     /// the database: calls with other kinds of limits, and calls for more tokens than lie in memory. So does a call
-    /// with an id, a lapse, a part, a named period, a shadow, or tokens that stay behind. Such a call first gives back
+    /// with an id, a lapse, a part, a named period, or tokens that stay behind. Such a call first gives back
     /// the tokens in memory for its keys, in the same batch. A key that mostly gets such calls gains nothing.
     ///
     /// Close such a gate before the process ends ([`Gate::close`]). If it is dropped instead, the tokens in its memory

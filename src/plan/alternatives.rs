@@ -14,12 +14,6 @@ pub(super) fn alternatives(items: &[Item<Ask>]) -> impl Iterator<Item = &[Item<A
     items.chunk_by(|one, next| one.action.place.alternative == next.action.place.alternative)
 }
 
-/// The items that may refuse an alternative. Its shadows come after them. When shadows were decided in one group with
-/// the rest, they hid one grant of five in a model, and changed the waits of others.
-pub(super) fn enforced(alternative: &[Item<Ask>]) -> &[Item<Ask>] {
-    &alternative[..alternative.partition_point(|item| !item.action.shadow)]
-}
-
 /// The groups of an alternative that are decided together: a single item, or the items that share a cost.
 pub(super) fn decided_together(alternative: &[Item<Ask>]) -> impl Iterator<Item = &[Item<Ask>]> {
     alternative.chunk_by(|_, next| next.action.continues_split())
@@ -41,7 +35,7 @@ pub(super) fn keep_right<E>(
 /// Whether an alternative can ever be granted. If not, it is left out before SQL, because the algebra would name an
 /// instant for it. In a model that instant was wrong for the whole call in 54 647 of 100 000 cases.
 pub(super) fn possible(alternative: &[Item<Ask>]) -> Result<(), Error> {
-    for items in decided_together(enforced(alternative)) {
+    for items in decided_together(alternative) {
         let item = &items[0];
         let asked = item.action.cost();
         let max = if item.action.is_split() {

@@ -4,9 +4,9 @@ use std::time::Duration;
 use super::settlement::Settlement;
 use crate::algebra::Timestamp;
 use crate::balance::Balance;
-use crate::decision::{Decision, Denied, DeniedBy, Grant, Reservation, Source, span};
+use crate::decision::{Decision, Denied, Grant, Reservation, Source, span};
 use crate::receipt::Receipt;
-use crate::standing::{Each, Standing, Standings};
+use crate::standing::{Standing, Standings};
 use crate::tokens::Tokens;
 
 /// The answer to a call.
@@ -37,8 +37,6 @@ pub enum Answer {
         receipt: Receipt,
         /// Where each limit stands now, in the order of the requests.
         standings: Standings,
-        /// The shadows that would have refused.
-        would_deny: Each<DeniedBy>,
     },
     /// Nothing was taken.
     Denied(Denied),
@@ -70,7 +68,6 @@ impl Answer {
                 remaining,
                 receipt,
                 standings,
-                would_deny,
                 ..
             } => Decision::Granted(Grant {
                 amount,
@@ -81,7 +78,6 @@ impl Answer {
                 source,
                 receipt,
                 standings,
-                would_deny,
             }),
             Self::Denied(denied) => Decision::Denied(denied),
             Self::Done(_) | Self::Settled(_) => unreachable!("a call that takes is granted or denied"),
@@ -91,9 +87,9 @@ impl Answer {
     /// The answer of a call that reserves.
     pub(crate) fn reservation(self) -> Decision<Reservation> {
         match self {
-            Self::Granted { observed_at, decided_at, ready_at, receipt, standings, would_deny, .. } => {
+            Self::Granted { observed_at, decided_at, ready_at, receipt, standings, .. } => {
                 let [ready_at, observed_at, decided_at] = [ready_at, observed_at, decided_at].map(Into::into);
-                Decision::Granted(Reservation { ready_at, observed_at, decided_at, receipt, standings, would_deny })
+                Decision::Granted(Reservation { ready_at, observed_at, decided_at, receipt, standings })
             }
             Self::Denied(denied) => Decision::Denied(denied),
             Self::Done(_) | Self::Settled(_) => unreachable!("a call that takes is granted or denied"),
@@ -133,15 +129,6 @@ impl Answer {
         match self {
             Self::Granted { source, .. } | Self::Done(Balance { source, .. }) => *source,
             Self::Denied(_) | Self::Settled(_) => Source::Database,
-        }
-    }
-
-    /// The shadows that would have refused a call that was decided now.
-    pub(crate) fn would_deny(&self) -> &[DeniedBy] {
-        match self {
-            Self::Granted { source: Source::Database | Source::Override, would_deny, .. }
-            | Self::Denied(Denied { would_deny, .. }) => would_deny,
-            _ => &[],
         }
     }
 

@@ -200,7 +200,7 @@ fn alter(CheckedRequest { limit, key, period, .. }: CheckedRequest, action: Alte
 /// A credit or a debit. It is an error for a limit that counts its holders, and with an option for settling.
 fn alter_by_cost(request: Request, alteration: fn(Tokens) -> Alteration) -> Result<CheckedCall, Error> {
     let request = request.checked()?;
-    let source = match request.consumed_with().or(request.shadow.then_some("shadow")) {
+    let source = match request.consumed_with() {
         Some(option) => CallError::NotConsumed { option },
         None if request.limit.lease().is_some() => CallError::Counted,
         None if request.keeping.is_some() => CallError::WithoutReceipt,

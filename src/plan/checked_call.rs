@@ -2,7 +2,7 @@ use std::ptr;
 use std::time::Duration;
 
 use super::alteration::Alteration;
-use super::alternatives::{alternatives, decided_together, enforced, keep_right, possible};
+use super::alternatives::{alternatives, decided_together, keep_right, possible};
 use super::item::{Item, Target};
 use super::own_row::OwnRow;
 use super::row::{Row, Rows};
@@ -120,9 +120,9 @@ impl CheckedCall {
 
 /// # Alternatives
 impl CheckedCall {
-    /// Its alternatives: for each, the items that may refuse it.
+    /// Its alternatives.
     pub(crate) fn alternatives(&self) -> impl Iterator<Item = &[Item<Ask>]> {
-        alternatives(self.asked()).map(enforced)
+        alternatives(self.asked())
     }
 
     /// The call without alternatives behind this one.
@@ -238,13 +238,12 @@ impl CheckedCall {
     }
 
     /// The call on a fraction of each limit, from 0 to 1, with one row each, because in memory no caller waits for a
-    /// lock. It has no shadows. It leaves out alternatives that the fraction can never grant, and those with leases or
+    /// lock. It leaves out alternatives that the fraction can never grant, and those with leases or
     /// money, which memory cannot take back. `None` if no alternative remains.
     pub(crate) fn fraction(mut self, fraction: f64) -> Option<Self> {
         #[expect(clippy::cast_possible_truncation, reason = "a whole number up to a million; NaN is 0")]
         let millionths = (fraction.clamp(0.0, 1.0) * 1e6).floor() as i64;
         let items = self.asked_mut()?;
-        items.retain(|item| !item.action.shadow);
         for target in items.iter_mut().map(|item| &mut item.target) {
             target.terms = target.terms.fraction(millionths);
             (target.rows.count, target.limit) = (1, target.limit.clone().shards(1));

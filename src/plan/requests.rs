@@ -26,16 +26,16 @@ pub(super) fn asks(
     for request in requests {
         let request = request.checked()?;
         said.hear(&request, ask).map_err(|source| Error::of_call(&request.limit.name, source))?;
-        let CheckedRequest { limit, key, cost, least, leaving, once, flat, shadow, period, place, .. } = request;
+        let CheckedRequest { limit, key, cost, least, leaving, once, flat, period, place, .. } = request;
         let mut action = ask(cost).up_to(least).leaving(leaving);
-        (action.flat, action.shadow, action.place) = (flat, shadow, place);
+        (action.flat, action.place) = (flat, place);
         let item = Item { target: Target::new(limit, key, period), action };
         if let Some(once) = once {
             said.once = Some((item.target.rows.first.clone(), once));
         }
         items.add(item)?;
     }
-    let (items, Said { keeping, once, .. }) = (items.all()?, said);
+    let (items, Said { keeping, once, .. }) = (items.all(), said);
     let is_stored = keeping.is_some() || once.is_some();
     let own = if is_stored { OwnRow::of_items(&items, keeping, once).map(Box::new) } else { None };
     Ok(CheckedCall { action: action(items), own })
@@ -95,41 +95,27 @@ struct Items {
     /// The places of the items in a long alternative. To search the items each time would take time in the square of
     /// their number.
     places: HashMap<Row, usize>,
-    /// The shadows of the last alternative.
-    shadows: Vec<Item<Ask>>,
 }
 
 impl Items {
     fn add(&mut self, item: Item<Ask>) -> Result<(), Error> {
-        let last = self.asked.first().or(self.shadows.first());
-        if last.is_some_and(|last| last.action.place.alternative != item.action.place.alternative) {
-            self.end_alternative()?;
-        }
-        if item.action.shadow {
-            self.shadows.push(item);
-            return Ok(());
+        if self.asked.first().is_some_and(|last| last.action.place.alternative != item.action.place.alternative) {
+            self.end_alternative();
         }
         self.add_up(item)
     }
 
-    fn all(mut self) -> Result<Vec<Item<Ask>>, Error> {
-        if self.before.is_empty() && self.shadows.is_empty() {
-            return Ok(self.asked);
+    fn all(mut self) -> Vec<Item<Ask>> {
+        if self.before.is_empty() {
+            return self.asked;
         }
-        self.end_alternative()?;
-        Ok(self.before)
+        self.end_alternative();
+        self.before
     }
 
-    fn end_alternative(&mut self) -> Result<(), Error> {
-        if let ([], [shadow, ..]) = (&*self.asked, &*self.shadows)
-            && shadow.action.place.alternative.is_some()
-        {
-            return Err(Error::of_call(&shadow.target.limit.name, CallError::OnlyShadows));
-        }
+    fn end_alternative(&mut self) {
         self.places.clear();
         self.before.append(&mut self.asked);
-        self.before.append(&mut self.shadows);
-        Ok(())
     }
 
     /// Adds an item, or adds its cost to the item that asks the same limit and key already.

@@ -144,7 +144,6 @@ fn one_row_needs_a_balance_if_only_that_can_refuse_its_call() {
     let of = |request: Request| need(vec![Call::consume([request])]);
     assert_eq!(of(BUCKET.key("k").cost(3)), Some(Tokens::new(3)));
     assert_eq!(of(BUCKET.key("k").once("id")), None);
-    assert_eq!(of(BUCKET.key("k").shadow()), None);
     assert_eq!(of(SHARDED.key("k")), None);
     assert_eq!(need(vec![Call::consume([BUCKET.key("k"), BUCKET.key("l")])]), None);
     assert_eq!(need(vec![Call::consume([BUCKET.key("k")]), Call::consume([BUCKET.key("k")])]), None);
@@ -295,16 +294,11 @@ fn the_first_alternative_that_is_not_denied_is_told() {
 }
 
 #[test]
-fn an_answer_tells_its_shadows_and_how_long_its_call_is_stored() {
-    let answer = |requests: Vec<Request>, found: &[Option<State>]| {
-        decided([Call::consume(requests).with_id(1)], found).answers.remove(0).unwrap()
-    };
-    let (low, lower) = (Some(used(10)), Some(used(9)));
-    let granted = answer(vec![BUCKET.key("k").shadow(), BUCKET.key("l")], &[low.clone(), lower]);
-    let denied = answer(vec![BUCKET.key("k").shadow(), BUCKET.key("l")], &[low.clone(), low]);
-    assert_eq!([&granted, &denied].map(|answer| answer.would_deny().len()), [1, 1]);
-    assert_eq!(granted.stored_for(), None);
-    assert_eq!(answer(vec![BUCKET.key("k").lapses_after(HOUR)], &[None]).stored_for(), Some(HOUR));
+fn an_answer_tells_how_long_its_call_is_stored() {
+    let stored_for =
+        |request| decided([Call::consume([request]).with_id(1)], &[None]).answers[0].as_ref().unwrap().stored_for();
+    assert_eq!(stored_for(BUCKET.key("k")), None);
+    assert_eq!(stored_for(BUCKET.key("k").lapses_after(HOUR)), Some(HOUR));
 }
 
 #[test]

@@ -21,8 +21,7 @@ use crate::tokens::{Tokens, TokensError};
 /// # Errors
 ///
 /// The verb reports them. [`Error::Call`](crate::Error::Call) for no requests, for an alternative without requests, for
-/// requests beside the alternatives, and for alternatives within alternatives. Also for an alternative of
-/// [shadows](Request::shadow) alone, and for a verb that reserves.
+/// requests beside the alternatives, for alternatives within alternatives, and for a verb that reserves.
 /// [`Error::CostExceedsCapacity`](crate::Error::CostExceedsCapacity) if no alternative can ever be granted.
 ///
 /// # Example
@@ -63,8 +62,8 @@ pub fn first_of(alternatives: impl IntoIterator<Item: IntoIterator<Item = Reques
 /// # Errors
 ///
 /// The verb reports them. [`Error::Call`](crate::Error::Call) for no request, for a limit and key that the call asks
-/// twice, and for a [concurrency](crate::Limit::concurrency) limit. Also for a request with [`up_to`](Request::up_to)
-/// or [`shadow`](Request::shadow), for a split within a split, and for a verb that reserves.
+/// twice, and for a [concurrency](crate::Limit::concurrency) limit. Also for a request with
+/// [`up_to`](Request::up_to), for a split within a split, and for a verb that reserves.
 /// [`Error::CostExceedsCapacity`](crate::Error::CostExceedsCapacity) for a cost that the limits together can never
 /// have.
 ///

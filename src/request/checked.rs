@@ -27,8 +27,6 @@ pub(crate) struct CheckedRequest {
     #[serde(default)]
     pub(crate) flat: bool,
     #[serde(default)]
-    pub(crate) shadow: bool,
-    #[serde(default)]
     pub(crate) period: Option<(Timestamp, Timestamp)>,
     #[serde(default)]
     pub(crate) place: Position,
@@ -49,18 +47,18 @@ impl CheckedRequest {
 
 impl From<CheckedRequest> for Request {
     fn from(checked: CheckedRequest) -> Self {
-        let CheckedRequest { limit, key, cost, least, leaving, keeping, once, flat, shadow, period, place } = checked;
+        let CheckedRequest { limit, key, cost, least, leaving, keeping, once, flat, period, place } = checked;
         let checked = |tokens: Option<Tokens>| tokens.map(amount).transpose();
         let (least, leaving) = (checked(least), checked(leaving));
         let (key, cost, place) = (Ok(key), amount(cost), Ok(place));
-        Self { limit, key, cost, least, leaving, keeping, once, flat, shadow, period, place }
+        Self { limit, key, cost, least, leaving, keeping, once, flat, period, place }
     }
 }
 
 impl Request {
     /// The request, if its key, cost and options are right.
     pub(crate) fn checked(self) -> Result<CheckedRequest, Error> {
-        let Self { limit, key, cost, least, leaving, keeping, once, flat, shadow, period, place } = self;
+        let Self { limit, key, cost, least, leaving, keeping, once, flat, period, place } = self;
         let name = || limit.name.clone().into();
         let key = key.map_err(|source| Error::Key { limit: name(), source })?;
         let fault = |source| Error::Call { limit: Some(name()), source };
@@ -85,14 +83,13 @@ impl Request {
         });
         let kept = kept.and(match &place {
             Ok(Position { split: Some(_), .. }) if least.is_some() => Err(CallError::SplitPart),
-            Ok(Position { split: Some(_), .. }) if shadow => Err(CallError::SplitShadow),
             Ok(Position { split: Some(_), .. }) if limit.lease().is_some() => Err(CallError::SplitLease),
             place => place.map(drop),
         });
         let once = kept.and_then(|()| once.map(Once::checked).transpose());
         let once = once.map_err(fault)?;
         let place = place.unwrap_or_default();
-        Ok(CheckedRequest { limit, key, cost, least, leaving, keeping, once, flat, shadow, period, place })
+        Ok(CheckedRequest { limit, key, cost, least, leaving, keeping, once, flat, period, place })
     }
 }
 

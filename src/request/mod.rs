@@ -50,7 +50,6 @@ pub(crate) use position::Position;
 /// | [`leaving`](Self::leaving) | counts | counts | fault | fault | – |
 /// | [`first_of`](crate::first_of) | counts | counts | fault | fault | – |
 /// | [`split`](crate::split) | counts | counts | fault | fault | – |
-/// | [`shadow`](Self::shadow) | counts | counts | counts | fault | – |
 /// | [`lapses_after`](Self::lapses_after) | counts | – | counts | fault | – |
 /// | [`tracked_for`](Self::tracked_for) | counts | – | counts | fault | – |
 /// | [`flat`](Self::flat) | counts | – | counts | – | – |
@@ -59,11 +58,11 @@ pub(crate) use position::Position;
 ///
 /// A fault is an [`Error::Call`], and `–` means that the verb ignores the option. A reservation takes tokens that are
 /// not there yet, so no balance decides what part it gets, what it leaves behind, or what it chooses:
-/// [`CallError::NotConsumed`]. A credit and a debit are never refused, so they take no shadow either. They return no
-/// receipt that could lapse: [`CallError::WithoutReceipt`].
+/// [`CallError::NotConsumed`]. A credit and a debit return no receipt that could lapse:
+/// [`CallError::WithoutReceipt`].
 ///
 /// Some options contradict each other: a `split` takes all of its cost from several limits, so none of its requests
-/// goes with `up_to` or `shadow`. And some limits do not have what an option names. Only fixed windows and stepped
+/// goes with `up_to`. And some limits do not have what an option names. Only fixed windows and stepped
 /// buckets have a `period`. The tokens of a concurrency limit lapse with its lease, so it takes no `lapses_after`, no
 /// `tracked_for`, no `split`, no `credit` and no `debit`.
 #[derive(Clone, Debug, Eq, PartialEq)]
@@ -77,7 +76,6 @@ pub struct Request {
     keeping: Option<Keeping>,
     once: Option<Once>,
     flat: bool,
-    shadow: bool,
     period: Option<(Timestamp, Timestamp)>,
     place: Result<Position, CallError>,
 }
@@ -105,7 +103,6 @@ impl Limit {
             keeping: None,
             once: None,
             flat: false,
-            shadow: false,
             period: None,
             place: Ok(Position::default()),
         }
@@ -255,36 +252,6 @@ impl Request {
     /// tokens, mark the request that counts the call itself.
     pub fn flat(mut self) -> Self {
         self.flat = true;
-        self
-    }
-
-    /// Tries a limit out. The request is decided and, if the limit grants it, charged, but it never refuses the call.
-    /// `would_deny` of the [`Grant`](crate::Grant::would_deny) or of the [`Denied`](crate::Denied::would_deny) lists
-    /// the shadows that would have refused.
-    ///
-    /// The other requests of the call are decided first, as if there were no shadow. Then the shadows are decided one
-    /// after another, on the tokens that remain. A refusal of the call charges no shadow. A cost above the capacity
-    /// counts as one that would be denied. Beside requests that take a [part](Self::up_to), a shadow with `up_to` asks
-    /// for the number that they get. The balances and waits of an answer, and so header fields, do not include shadows.
-    /// The charges of shadows that granted are the last ones of the receipt, and are settled with it. Give a limit that
-    /// you try out a name of its own: a second request beside it under the same name is charged, too.
-    ///
-    /// # Example
-    ///
-    /// ```
-    /// use tollgate::{Error, Gate, Limit, MINUTE};
-    ///
-    /// const TODAY: Limit = Limit::token_bucket("mails", 100, MINUTE);
-    /// const TRIED: Limit = Limit::token_bucket("mails_of_tomorrow", 60, MINUTE);
-    ///
-    /// async fn ask(gate: &Gate, tenant: i64) -> Result<bool, Error> {
-    ///     let decision = gate.consume([TODAY.key(tenant), TRIED.key(tenant).shadow()]).await?;
-    ///     Ok(decision.is_granted())
-    /// }
-    /// # let _ = ask;
-    /// ```
-    pub fn shadow(mut self) -> Self {
-        self.shadow = true;
         self
     }
 

@@ -21,11 +21,11 @@ impl Plain<'_> {
 impl Request {
     /// The cost that it pays at once, if it asks for nothing else.
     pub(crate) fn plain(&self) -> Option<Plain<'_>> {
-        let Self { limit, key, cost, least, leaving, keeping, once, flat, shadow, period, place } = self;
+        let Self { limit, key, cost, least, leaving, keeping, once, flat, period, place } = self;
         let is_whole = matches!(place, Ok(Position { alternative: None, split: None }));
         let is_plain = is_whole
             && matches!((least, leaving), (Ok(None), Ok(None)))
-            && (keeping.is_none() && once.is_none() && period.is_none() && !shadow);
+            && (keeping.is_none() && once.is_none() && period.is_none());
         let (Ok(key), Ok(cost), true) = (key, cost, is_plain) else { return None };
         Some(Plain { limit, key, cost: *cost, flat: *flat })
     }

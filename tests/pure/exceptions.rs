@@ -119,21 +119,6 @@ fn other_numbers_bound_what_is_asked_and_are_told() {
     assert_eq!((balance.remaining, balance.used), (Tokens::ZERO, Tokens::ONE));
 }
 
-#[test]
-fn a_shadow_under_an_override_refuses_nobody() {
-    let call = |exception| of([OTHER.key("k"), TEN.key("k").cost(11).shadow()], exception);
-    let told = |exception| {
-        let Answer::Granted { would_deny, receipt, .. } = only(decide(call(exception), &[None, None], at(0))) else {
-            panic!()
-        };
-        (would_deny.iter().map(|shadow| shadow.reason).collect::<Vec<_>>(), receipt)
-    };
-    assert_eq!(told(deny(at(60))).0, [Reason::Override]);
-    let (would_deny, receipt) = told(unlimited());
-    assert_eq!((would_deny, receipt.charges.len()), (vec![], 2));
-    assert_eq!(told(numbers(&Limit::token_bucket("ten", 20, MINUTE))).0, []);
-}
-
 /// A call of which all is unlimited takes as many as it asks for, and one of several shares goes by the others.
 #[test]
 fn a_part_is_whole_where_it_is_unlimited() {

@@ -189,21 +189,6 @@ fn a_lease_of_the_second_choice_ends_by_the_receipt() {
 }
 
 #[test]
-fn shadows_of_an_alternative_are_tried_where_it_is_taken() {
-    let tried = Limit::token_bucket("tried", 1, MINUTE);
-    let mut world = World::default();
-    let call = || Call::consume(first_of([vec![tried.global().shadow(), PLAN.global()], vec![DAILY.global()]]));
-    let mut told = Vec::new();
-    for _ in 0..3 {
-        let Answer::Granted { alternative, would_deny, .. } = world.call(call(), sec(0)).unwrap() else {
-            panic!("refused")
-        };
-        told.push((alternative, would_deny.len()));
-    }
-    assert_eq!(told, [(0, 0), (0, 1), (1, 0)]);
-}
-
-#[test]
 fn what_is_no_call_of_alternatives_is_an_error_before_anything_is_taken() {
     let (plan, daily, none) = (|| PLAN.global(), || DAILY.global(), Vec::new);
     let both = || first_of([plan(), daily()]);
@@ -218,8 +203,6 @@ fn what_is_no_call_of_alternatives_is_an_error_before_anything_is_taken() {
         (some(both(), both()), CallError::AlternativesApart),
         (some(first_of([both(), vec![plan()]]), none()), CallError::AlternativesNested),
         (some(both().into_iter().skip(1).collect(), none()), CallError::AlternativesApart),
-        (some(first_of([vec![plan().shadow()], vec![daily()]]), none()), CallError::OnlyShadows),
-        (some(first_of([vec![plan()], vec![daily().shadow()]]), none()), CallError::OnlyShadows),
         (Call::reserve(both()), CallError::NotConsumed { option: "first_of" }),
         (Call::credit(both().remove(0)), CallError::NotConsumed { option: "first_of" }),
         (some(first_of([[plan().once(1)], [daily().once(1)]]), none()), CallError::TwoIds),

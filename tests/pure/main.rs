@@ -22,7 +22,6 @@ mod periods;
 mod prefetch;
 mod properties;
 mod regressions;
-mod shadows;
 mod shards;
 mod shares;
 mod sliding;

@@ -20,13 +20,12 @@ const VERBS: [(&str, Verb); 7] = [
     ("balance", Call::look),
 ];
 
-const OPTIONS: [(&str, WithOption); 11] = [
+const OPTIONS: [(&str, WithOption); 10] = [
     ("cost", |request| request.cost(3)),
     ("up_to", |request| request.up_to(1)),
     ("leaving", |request| request.leaving(1)),
     ("first_of", |request| first_of([request]).remove(0)),
     ("split", |request| split(2, [request]).remove(0)),
-    ("shadow", Request::shadow),
     ("lapses_after", |request| request.lapses_after(HOUR)),
     ("tracked_for", |request| request.tracked_for(HOUR)),
     ("flat", Request::flat),

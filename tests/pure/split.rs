@@ -272,7 +272,6 @@ fn what_cannot_be_split_is_an_error_before_anything_is_taken() {
         (some(split(1, []), Vec::new()), CallError::SplitEmpty),
         (some(vec![PLAN.key(1)], split(1, [])), CallError::SplitEmpty),
         (some(split(2, [PLAN.key(1).up_to(1)]), Vec::new()), CallError::SplitPart),
-        (some(split(2, [PLAN.key(1).shadow()]), Vec::new()), CallError::SplitShadow),
         (some(split(2, both(2)), Vec::new()), CallError::SplitNested),
         (some(split(2, first_of([PLAN.key(1)])), Vec::new()), CallError::SplitNested),
         (some(both(2).split_off(1), Vec::new()), CallError::SplitApart),

@@ -11,7 +11,7 @@ use crate::lock::lock;
 use crate::meter::{self, By};
 use crate::plan::{CheckedCall, Plan};
 use crate::receipt::Receipt;
-use crate::standing::{Each, Standings};
+use crate::standing::Standings;
 use crate::tokens::Tokens;
 
 /// The answer of a gate to `consume`, `check`, `wait`, `acquire` and their variants during an outage of the database. A
@@ -136,8 +136,8 @@ impl Fallback {
     fn degraded(&self, amount: Tokens, alternative: usize, remaining: Tokens, standings: Standings) -> Grant {
         let now = self.now().into();
         let (source, receipt) = (Source::Degraded, Receipt::default());
-        let (observed_at, decided_at, would_deny) = (now, now, Each::default());
-        Grant { amount, alternative, remaining, observed_at, decided_at, source, receipt, standings, would_deny }
+        let (observed_at, decided_at) = (now, now);
+        Grant { amount, alternative, remaining, observed_at, decided_at, source, receipt, standings }
     }
 
     fn now(&self) -> Timestamp {
@@ -149,7 +149,7 @@ impl Fallback {
 /// The amount that a call gets if no limit is short.
 fn most(call: &CheckedCall) -> Tokens {
     let Some(first) = call.asked().first().map(|item| item.action) else { return Tokens::ZERO };
-    let charged = |ask: &Ask| !ask.shadow && ask.place.alternative == first.place.alternative;
+    let charged = |ask: &Ask| ask.place.alternative == first.place.alternative;
     let part = call.asked().iter().map(|item| item.action).filter(charged).find_map(Ask::most);
     part.unwrap_or_else(|| first.cost())
 }

@@ -273,11 +273,10 @@ impl<'w> Waiter<'w> {
         let Place { item, .. } = self.places.first().expect("it waits");
         match checked {
             Decision::Denied(denied) => denied,
-            Decision::Granted(Grant { remaining, observed_at, decided_at, source, standings, would_deny, .. }) => {
+            Decision::Granted(Grant { remaining, observed_at, decided_at, source, standings, .. }) => {
                 let soon = Timestamp::from(observed_at).after(1);
                 let refusal = vec![item.target.refusal(Reason::OutOfTurn, remaining, soon)];
-                let denied = Denied::among(refusal, || standings, observed_at, decided_at, source);
-                Denied { would_deny, ..denied.expect("there is one refusal") }
+                Denied::among(refusal, || standings, observed_at, decided_at, source).expect("there is one refusal")
             }
         }
     }

@@ -33,7 +33,7 @@ impl Ledger<'_> {
             None => item.action,
         };
         let of_alternative = || items.iter().filter(|item| item.action.place.alternative == given.alternative);
-        let told = of_alternative().filter(|item| !item.action.shadow && !item.target.is_free());
+        let told = of_alternative().filter(|item| !item.target.is_free());
         let standings: Vec<_> = told.map(|item| self.standing(item, sized(item))).collect();
         let first = of_alternative().next().map_or(Tokens::ZERO, |item| item.action.cost());
         Ok(Answer::Granted {
@@ -48,7 +48,6 @@ impl Ledger<'_> {
             ready_at: given.ready_at.map_or(self.now, |ready_at| ready_at.max(self.now)),
             receipt,
             standings: standings.into(),
-            would_deny: given.would_deny,
         })
     }
 

@@ -4,14 +4,13 @@ use super::{Ledger, unfit};
 use crate::algebra::{Ask, Lacking, Piece, Timestamp, TooDeep, Verdict};
 use crate::decision::{Denied, DeniedBy, Source};
 use crate::error::{Error, FitError};
-use crate::plan::alternatives::{alternatives, enforced, possible};
+use crate::plan::alternatives::{alternatives, possible};
 use crate::plan::answer::Answer;
 use crate::plan::item::Item;
 use crate::plan::overruled::denied;
 use crate::plan::own_row::OwnRow;
-use crate::reason::Reason;
 use crate::receipt::{Charge, Receipt};
-use crate::standing::{Each, Standing};
+use crate::standing::Standing;
 use crate::stored_call::Given;
 use crate::tokens::Tokens;
 
@@ -29,10 +28,13 @@ impl Ledger<'_> {
         if let Some(row) = self.repeated(own)? {
             return self.repeat(row, items);
         }
-        let mut least = None::<Denied>;
+        let (mut least, mut fault) = (None::<Denied>, None);
         for alternative in alternatives(items) {
             // For a call that is not stored, `Call::checked` has left out impossible alternatives.
-            if own.is_some() && possible(alternative).is_err() {
+            if own.is_some()
+                && let Err(error) = possible(alternative)
+            {
+                fault.get_or_insert(error);
                 continue;
             }
             match self.take_all(alternative, own)? {
@@ -40,18 +42,11 @@ impl Ledger<'_> {
                 granted => return Ok(granted),
             }
         }
-        if let Some(denied) = least {
-            return Ok(Answer::Denied(denied));
-        }
-        alternatives(items).try_for_each(possible)?;
-        // While the database is away, a call has no shadows. So an alternative of shadows alone has no items, and is
-        // granted.
-        self.take_all(&[], own)
+        least.map(Answer::Denied).ok_or_else(|| fault.expect("a call has an alternative"))
     }
 
     /// Takes from every limit of an alternative or from none.
-    fn take_all(&mut self, alternative: &[Item<Ask>], own: Option<&OwnRow>) -> Result<Answer, Error> {
-        let (items, shadows) = alternative.split_at(enforced(alternative).len());
+    fn take_all(&mut self, items: &[Item<Ask>], own: Option<&OwnRow>) -> Result<Answer, Error> {
         if let Some(denied) = denied(items, self.now) {
             return Ok(Answer::Denied(denied));
         }
@@ -59,13 +54,7 @@ impl Ledger<'_> {
         let Tried { taken, refusals, refused_at } = self.try_items(items, &shares)?;
         let untouched = || told(items).map(|(_, item)| self.untouched(item)).collect();
         let denied = Denied::among(refusals, untouched, self.now.into(), refused_at.into(), Source::Database);
-        Ok(match denied {
-            Some(denied) => {
-                let would_deny = shadows.iter().filter_map(|item| self.try_out(item, None).err()).collect();
-                Answer::Denied(Denied { would_deny, ..denied })
-            }
-            None => self.grant(alternative, &shares, taken, own),
-        })
+        Ok(denied.map_or_else(|| self.grant(items, &shares, taken, own), Answer::Denied))
     }
 
     /// Asks each item, without a change to the rows.
@@ -107,23 +96,19 @@ impl Ledger<'_> {
         Ok(tried)
     }
 
-    /// Charges the tokens that an alternative takes, and tries its shadows on the rest.
-    fn grant(&mut self, alternative: &[Item<Ask>], shares: &Shares, taken: Vec<Taken>, own: Option<&OwnRow>) -> Answer {
-        let (items, shadows) = alternative.split_at(taken.len());
+    /// Charges the tokens that an alternative takes.
+    fn grant(&mut self, items: &[Item<Ask>], shares: &Shares, taken: Vec<Taken>, own: Option<&OwnRow>) -> Answer {
         let remaining = taken.iter().map(|taken| taken.remaining).min().unwrap_or(Tokens::MAX);
         // A grant is dated by its earliest row: with a later date a window would give back tokens that it has refilled.
         let decided_at = taken.iter().map(|taken| taken.at).min().unwrap_or(self.now);
         // An item that is ready at the instant of its row is ready at once, also where the clock stands behind the row.
         let waits = taken.iter().filter(|taken| taken.ready_at > taken.at).map(|taken| taken.ready_at).max();
-        let mut charges = self.charge_all(items, taken, waits);
-        // The standings do not include the charges of shadows.
+        let charges = self.charge_all(items, taken, waits);
         let standings = told(items).map(|(place, item)| self.granted(item, shares.ask(place, item))).collect();
-        let would_deny = Each::from(self.try_shadows(shadows, shares.part, waits, &mut charges));
-        let (amount, alternative) = alternative
-            .first()
-            .map_or((Tokens::ZERO, None), |item| (item.action.cost(), item.action.place.alternative));
+        let first = items[0].action;
+        let (amount, alternative) = (first.cost(), first.place.alternative);
         let receipt = if let Some(own) = own {
-            let given = Given { ready_at: waits, part: shares.part, alternative, would_deny: would_deny.clone() };
+            let given = Given { ready_at: waits, part: shares.part, alternative };
             let row = own.written(charges, decided_at, given);
             let receipt = row.receipt();
             self.write_call(own, Some(row));
@@ -131,7 +116,7 @@ impl Ledger<'_> {
         } else {
             Receipt::from(charges)
         };
-        let is_free = !items.is_empty() && items.iter().all(|item| item.target.is_free());
+        let is_free = items.iter().all(|item| item.target.is_free());
         let [stands_at, full_at] = self.stands(items, &receipt);
         Answer::Granted {
             stands_at,
@@ -145,7 +130,6 @@ impl Ledger<'_> {
             ready_at: waits.unwrap_or(self.now),
             receipt,
             standings,
-            would_deny,
         }
     }
 
@@ -157,50 +141,6 @@ impl Ledger<'_> {
             self.write(&item.target, taken.portions);
         }
         charges
-    }
-
-    /// Tries shadows out, one after another, and charges those that grant. Returns the refusals of the others.
-    fn try_shadows(
-        &mut self,
-        shadows: &[Item<Ask>],
-        part: Option<Tokens>,
-        waits: Option<Timestamp>,
-        charges: &mut Vec<Charge>,
-    ) -> Vec<DeniedBy> {
-        let mut would_deny = Vec::new();
-        for item in shadows {
-            match self.try_out(item, part) {
-                Ok(mut taken) => {
-                    taken.charge(item, Tokens::ZERO, waits, charges);
-                    self.write(&item.target, taken.portions);
-                }
-                Err(refusal) => would_deny.push(refusal),
-            }
-        }
-        would_deny
-    }
-
-    /// Asks a shadow: it takes, or would refuse. `part` is the number of tokens that each request with a part gets.
-    fn try_out(&self, item: &Item<Ask>, part: Option<Tokens>) -> Result<Taken, DeniedBy> {
-        let target = &item.target;
-        if target.is_free() {
-            return Ok(Taken::nothing(self.now));
-        }
-        if let Some(until) = target.denied_until(self.now) {
-            return Err(target.refusal(Reason::Override, Tokens::ZERO, until));
-        }
-        let pool = self.pool(target);
-        let ask = part.map_or(item.action, |part| item.action.granting(part));
-        let is_sound = ask.is_possible(&target.terms) && self.expect_one_money(target).is_ok();
-        match pool.decide(ask) {
-            Ok(Verdict::Granted { portions, remaining, ready_at }) if is_sound => {
-                Ok(Taken { portions, remaining, ready_at, at: pool.now() })
-            }
-            Ok(Verdict::Denied { reason, remaining, retry_at }) if is_sound => {
-                Err(target.refusal(reason, remaining, retry_at))
-            }
-            _ => Err(target.refusal(Reason::Short, pool.balance(), Timestamp::MAX)),
-        }
     }
 
     /// The instant that the first row stands at, and the instant from which on it is full; both are now if nothing was

@@ -1,9 +1,9 @@
 //! A ledger in cases that no other test of the core meets.
 
 use crate::algebra::{State, Timestamp};
-use crate::plan::tests::{BUCKET, NOW, SLOTS, WALLET, decided, receipt, unlimited, used};
+use crate::plan::tests::{BUCKET, NOW, SLOTS, decided, receipt, unlimited, used};
 use crate::plan::{Answer, Call, CallRow, Outcome, Plan};
-use crate::{DAY, Error, HOUR, Limit, Reason, Receipt, Request, SECOND, Tokens, split};
+use crate::{DAY, Error, HOUR, Receipt, Request, SECOND, Tokens, split};
 
 /// The outcome of calls over rows, and over stored calls.
 fn over(calls: Vec<Call>, found: &[Option<State>], known: &[Option<CallRow>]) -> Outcome {
@@ -30,9 +30,10 @@ fn a_settlement_that_takes_two_rows_down_is_told() {
 
 #[test]
 fn a_repeat_tells_the_standings_of_what_counts() {
-    let requests = || [BUCKET.key("k").once("id"), BUCKET.key("l").shadow()];
+    let requests = || [BUCKET.key("k").once("id"), BUCKET.key("l")];
     let (_, row) = stored(requests());
-    let answers = over(vec![Call::consume(requests())], &[Some(used(1)), None], &[Some(row)]).answers;
+    let call = Call::consume(requests()).under(|_, key| (key.as_str() == "l").then(|| unlimited("")));
+    let answers = over(vec![call], &[Some(used(1)), Some(used(1))], &[Some(row)]).answers;
     let Ok(Answer::Granted { standings, .. }) = &answers[0] else { panic!("{answers:?}") };
     assert_eq!(standings.iter().map(|standing| standing.key.as_str()).collect::<Vec<_>>(), ["k"]);
 }
@@ -98,18 +99,6 @@ fn a_debt_refuses_what_is_asked_beside_a_split() {
     requests.push(BUCKET.key("d").cost(0));
     let answers = decided([Call::consume(requests)], &[Some(in_debt), None, None]).answers;
     assert!(matches!(answers[0], Ok(Answer::Denied(_))), "{answers:?}");
-}
-
-/// Only a definition with another kind than the row was written with asks this.
-#[test]
-fn a_shadow_over_money_that_is_no_wallet_is_short_for_ever() {
-    let money = decided([Call::credit(WALLET.key("k").cost(9))], &[None]).changes.remove(0).state;
-    let bucket = Limit::token_bucket("wallet", 10, HOUR);
-    let requests = [BUCKET.key("k"), bucket.key("k").shadow()];
-    let answers = decided([Call::consume(requests)], &[None, Some(money)]).answers;
-    let Ok(answer @ Answer::Granted { .. }) = &answers[0] else { panic!("{answers:?}") };
-    let would_deny = answer.would_deny();
-    assert_eq!(would_deny.iter().map(|by| (by.reason, by.retry_at)).collect::<Vec<_>>(), [(Reason::Short, None)]);
 }
 
 #[test]

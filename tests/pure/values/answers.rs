@@ -96,7 +96,7 @@ fn a_refusal_says_how_long_to_wait_rounded_up() {
             "source": "database", "others": [],
             "standings": [{
                 "limit": limit, "key": "secret", "cost": 1, "remaining": 0, "more_at": "1970-01-01T00:00:00.333334Z",
-            }], "would_deny": [],
+            }],
         })
     );
     assert_eq!(serde_json::to_value(Decision::<Grant>::Denied(denied.clone())).unwrap(), json!({ "denied": json }));

@@ -7,7 +7,7 @@ use crate::meter;
 use crate::plan::Answer;
 use crate::receipt::{Charge, Receipt};
 use crate::request::Plain;
-use crate::standing::{Each, Standing};
+use crate::standing::Standing;
 use crate::tokens::Tokens;
 
 /// Tokens of one key that were charged for calls to come.
@@ -180,7 +180,6 @@ impl Paid {
             receipt: Receipt::from(charges),
             standings: standings.into(),
             alternative: 0,
-            would_deny: Each::default(),
         }
     }
 }

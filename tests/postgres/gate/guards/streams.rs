@@ -146,7 +146,6 @@ async fn a_stream_of_different_costs_is_an_error_before_any_sql() {
         vec![LIMIT.global().cost(0), ORG.global().cost(5)],
         vec![LIMIT.global().cost(5).up_to(1), ORG.global().cost(5)],
         vec![LIMIT.global(), LIMIT.global(), ORG.global()],
-        vec![LIMIT.global().cost(5), ORG.global().cost(2).shadow()],
         first_of([vec![LIMIT.global()], vec![LIMIT.key(1), ORG.global().cost(5)]]),
         split(5, [LIMIT.global(), ORG.global()]).into_iter().chain([LIMIT.key(1).cost(4)]).collect(),
     ];

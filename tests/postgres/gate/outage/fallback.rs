@@ -52,14 +52,6 @@ async fn first_grant(gate: &Gate, request: Request) -> Grant {
     .await
 }
 
-/// As the database does.
-#[tokio::test]
-async fn what_an_open_gate_grants_is_no_part_that_a_shadow_takes() {
-    let gate = gate(&nowhere(), OnFailure::Open);
-    let asked = [LIMIT.key("k").cost(5), OTHER.key("k").cost(10).up_to(1).shadow()];
-    assert_eq!(gate.consume(asked).await.unwrap().granted().unwrap().amount, Tokens::new(5));
-}
-
 #[tokio::test]
 async fn closed_is_the_error_until_the_database_is_back() {
     let (mut server, pool) = server().await;

@@ -75,13 +75,12 @@ impl Ask {
             };
             let request = if dice.u32(..4) == 0 { limit.key(key) } else { limit.global() }.cost(cost);
             let has_steps = matches!(limit.spec().kind, LimitKind::FixedWindow | LimitKind::SteppedBucket);
-            let request = if has_steps && dice.u32(..3) == 0 {
+            if has_steps && dice.u32(..3) == 0 {
                 let start = second(f64::from(30 * dice.u32(..4)));
                 request.period(start, start + MINUTE * dice.u32(1..=2))
             } else {
                 request
-            };
-            if dice.u32(..12) == 0 && cost < Tokens::MAX { request.shadow() } else { request }
+            }
         };
         let some = |dice: &mut Rng| (0..dice.usize(1..=3)).map(|_| request(dice)).collect::<Vec<_>>();
         match dice.u32(..22) {
@@ -138,7 +137,7 @@ impl Told {
         match answer {
             Ok(Decision::Granted(grant)) => {
                 let crossed: Vec<_> = grant.standings.iter().map(|standing| standing.crossed(0.5)).collect();
-                let told = (grant.amount, grant.remaining, grant.decided_at, grant.source, crossed, grant.would_deny);
+                let told = (grant.amount, grant.remaining, grant.decided_at, grant.source, crossed);
                 let told = (grant.alternative, told);
                 Self::new(&told, grant.receipt.charges)
             }

@@ -43,9 +43,8 @@ impl Told {
             }
             Err(error) => return Self::error(&error),
         };
-        let would_deny: Vec<_> = grant.would_deny.iter().map(|by| (by.limit.clone(), by.reason)).collect();
         let is_repeat = grant.source == Source::Repeated;
-        let what = (grant.amount, grant.alternative, charges(&grant.receipt.charges), would_deny, is_repeat);
+        let what = (grant.amount, grant.alternative, charges(&grant.receipt.charges), is_repeat);
         let left = (grant.source != Source::Prefetched).then_some(grant.remaining);
         receipts.push(grant.receipt);
         Self { left, ..Self::new(&what) }

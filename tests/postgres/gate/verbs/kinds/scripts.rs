@@ -159,10 +159,6 @@ fn options() -> Vec<Script> {
             let all = |limit, cost, left: u32| Consume(vec![of(limit, cost).leaving(left)]);
             vec![all(&HOT, 1, 99_899), all(&HOT, 1, 99_899), all(&FEW, 2, 3), all(&FEW, 2, 3), all(&MONEY, 90, 10)]
         }),
-        script("shadow", |of| {
-            let tried = |cost| Consume(vec![of(&HOT, 1), of(&FEW, 3).shadow(), of(&WARM, cost).shadow()]);
-            vec![tried(1), tried(99_999), tried(1), Consume(vec![of(&HOT, 2).shadow()]), Look(of(&HOT, 1))]
-        }),
         script("wait", |of| {
             vec![Wait(vec![of(&HOT, 1)]), Wait(vec![of(&FEW, 5), of(&HOT, 1)]), Wait(vec![of(&FEW, 1)])]
         }),
