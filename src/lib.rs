@@ -133,7 +133,7 @@ pub use decision::{Decision, Denied, DeniedBy, Grant, Reservation, Source};
 pub use driver_error::DriverError;
 pub use error::{Error, FitError, SetupFault, Step};
 #[cfg(feature = "postgres")]
-pub use gate::{Gate, GateBuilder, Lease, OnFailure, Refused, Stream};
+pub use gate::{Gate, GateBuilder, Lease, OnFailure, Stream};
 pub use key::{Key, KeyError, KeyWriter, Slash64, ToKey};
 pub use limit::{Limit, LimitError, LimitFault, LimitKind, LimitSpec, Storage};
 #[cfg(feature = "postgres")]

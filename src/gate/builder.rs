@@ -14,7 +14,6 @@ use super::memory::{Ages, Memories, Prefetch, Refusals};
 use super::outage::{Fallback, OnFailure};
 use super::server::Server;
 use super::shared::{Settings, Shared};
-use super::tally::Tally;
 use super::wait::Waiters;
 use crate::HOUR;
 use crate::limit::Limit;
@@ -34,7 +33,6 @@ pub struct GateBuilder {
     remembered_keys: usize,
     ages: Ages,
     on_failure: OnFailure,
-    counted_keys: usize,
     overrides: Option<Overrides>,
 }
 
@@ -59,7 +57,6 @@ impl GateBuilder {
             remembered_keys: 10_000,
             ages: Ages::default(),
             on_failure: OnFailure::Closed,
-            counted_keys: 0,
             overrides: None,
         }
     }
@@ -154,16 +151,6 @@ impl GateBuilder {
     /// of its tokens ahead.
     pub fn prefetch_of(mut self, limit: &Limit, max_age: Duration) -> Self {
         self.ages.by_limit.insert(limit.name.clone(), bounded(max_age));
-        self
-    }
-
-    /// Counts refusals by key, for [`Gate::most_refused`], for so many keys at a time. Off by default.
-    ///
-    /// A thousand counted keys include every key with more than a thousandth of all refusals. A key that is not counted
-    /// yet takes the place of the key with the fewest refusals, which a scan over all counted keys finds. Keys stay in
-    /// memory in plain text.
-    pub fn count_refusals(mut self, keys: usize) -> Self {
-        self.counted_keys = keys;
         self
     }
 
@@ -300,7 +287,6 @@ impl GateBuilder {
             memories,
             fallback: Fallback::new(self.on_failure),
             overrides: self.overrides,
-            tally: (self.counted_keys > 0).then(|| Tally::new(self.counted_keys)),
             waiters: Waiters::default(),
             has_parts: AtomicBool::new(false),
             closed,

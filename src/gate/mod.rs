@@ -18,7 +18,6 @@ mod raised;
 mod reply;
 mod server;
 mod shared;
-mod tally;
 mod verbs;
 mod wait;
 mod worker;
@@ -36,7 +35,6 @@ use lanes::Width;
 use nodes::Nodes;
 pub use outage::OnFailure;
 use shared::Shared;
-pub use tally::Refused;
 
 /// Decides **in transactions of its own**: its answers are committed, whatever the caller does afterwards.
 ///
@@ -59,7 +57,7 @@ pub use tally::Refused;
 /// | hold tokens | [`acquire`](Self::acquire), [`renew`](Self::renew), [`release`](Self::release) |
 /// | wait for tokens | [`wait`](Self::wait), [`acquire_within`](Self::acquire_within) |
 /// | settle at what is used | [`stream`](Self::stream) |
-/// | operate a gate | [`prefetched`](Self::prefetched), [`most_refused`](Self::most_refused), [`close`](Self::close) |
+/// | operate a gate | [`prefetched`](Self::prefetched), [`close`](Self::close) |
 ///
 /// # How it works
 ///

@@ -8,7 +8,6 @@ use super::clock::Clock;
 use super::memory::Memories;
 use super::outage::Fallback;
 use super::server::Server;
-use super::tally::Tally;
 use super::wait::Waiters;
 use crate::overrides::Overrides;
 use crate::plan::Row;
@@ -21,7 +20,6 @@ pub(super) struct Shared {
     pub(super) settings: Settings,
     pub(super) memories: Memories,
     pub(super) fallback: Fallback,
-    pub(super) tally: Option<Tally>,
     pub(super) overrides: Option<Overrides>,
     pub(super) waiters: Waiters,
     /// Whether the tables were seen to have the parts that the settings say.

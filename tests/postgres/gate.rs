@@ -10,7 +10,6 @@ mod pooler;
 mod promise;
 mod regressions;
 pub(crate) mod stage;
-mod tally;
 
 mod batch {
     mod blocked;

@@ -32,9 +32,9 @@ use crate::text::Text;
 impl Gate {
     /// Decides by overrides, else from memory, else by the database, else by the failure policy.
     async fn decide(&self, call: CheckedCall) -> Result<Decision, Error> {
-        let Shared { memories, fallback, tally, .. } = &*self.inner.shared;
+        let Shared { memories, fallback, .. } = &*self.inner.shared;
         let remembered = memories.refuse(&call);
-        let decision = if let Some(answer) = self.overruled(&call) {
+        if let Some(answer) = self.overruled(&call) {
             Ok(answer.grant())
         } else if let Some(denied) = remembered {
             meter::refused(By::Gate, &denied);
@@ -45,11 +45,7 @@ impl Gate {
                 Ok(answer) => Ok(answer.grant()),
                 Err(error) => fallback.answer(kept, error),
             }
-        };
-        if let (Some(tally), Ok(Decision::Denied(denied))) = (tally, &decision) {
-            tally.note(denied);
         }
-        decision
     }
 
     async fn change(&self, call: Call) -> Result<Answer, Error> {

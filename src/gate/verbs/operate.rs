@@ -1,4 +1,4 @@
-use crate::gate::{Gate, Inner, Refused};
+use crate::gate::{Gate, Inner};
 use crate::request::Request;
 use crate::tokens::Tokens;
 
@@ -10,16 +10,6 @@ impl Gate {
     pub fn prefetched(&self, request: &Request) -> Tokens {
         let held = |(limit, key, _): (&_, &_, _)| self.inner.shared.memories.prefetch.held(limit, key);
         request.asked().map_or(Tokens::ZERO, held)
-    }
-
-    /// The keys that this gate has refused most since it was built, in falling order, for operators to look at or for
-    /// applications to warn. Empty unless [`GateBuilder::count_refusals`](crate::GateBuilder::count_refusals) was
-    /// called.
-    ///
-    /// A refusal is counted under the limit with the longest wait. Reservations are not counted.
-    #[must_use]
-    pub fn most_refused(&self, n: usize) -> Vec<Refused> {
-        self.inner.shared.tally.as_ref().map_or_else(Vec::new, |tally| tally.most(n))
     }
 
     /// Ends the gate's work, so that the process can end and leave nothing open. It gives back tokens that were [taken

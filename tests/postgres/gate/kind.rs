@@ -34,7 +34,7 @@ impl Kind {
     pub(crate) fn of(self, gate: GateBuilder, overrides: &Overrides, max_age: Duration) -> GateBuilder {
         let is = |kind| self == kind || self == Self::All;
         let gate = if is(Self::Prefetching) { gate.prefetch(max_age) } else { gate };
-        let gate = if is(Self::Remembering) { gate.remember_refusals(HOUR).count_refusals(100) } else { gate };
+        let gate = if is(Self::Remembering) { gate.remember_refusals(HOUR) } else { gate };
         let gate = if is(Self::Overridden) { gate.overrides(overrides) } else { gate };
         if is(Self::Open) { gate.on_failure(OnFailure::Open) } else { gate }
     }
