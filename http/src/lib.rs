@@ -69,7 +69,7 @@
 //! would come back together. [`Format`] has the older fields.
 //!
 //! Browsers show these fields to scripts of another origin only if CORS exposes them
-//! (`Access-Control-Expose-Headers: RateLimit, RateLimit-Policy, Retry-After, Date`, and the older ones by their
+//! (`Access-Control-Expose-Headers: RateLimit, RateLimit-Policy, Retry-After, Date, Age`, and the older ones by their
 //! names).
 //!
 //! # Features

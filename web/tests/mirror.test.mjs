@@ -176,6 +176,85 @@ test("a refusal tells of its cost and of less, not of more", () => {
   assert.equal(mirror.passes(50), true, "nothing that was told forbids it any more");
 });
 
+/** By which caches say that they have answered. */
+const STORED = [
+  { age: "1500" }, { age: "1" }, { age: "0, 7" }, { age: " 1500" }, { age: "old" }, { "cache-status": "edge; hit; ttl=9" },
+  { "x-cache": "HIT" }, { "x-cache": "MISS, HIT", age: "0" }, { "x-cache": "TCP_MEM_HIT from edge" },
+  { "x-cache": "Hit from cloudfront" }, { "cf-cache-status": "HIT" },
+];
+
+test("an answer from a cache tells nothing, because the server gave it to another call", () => {
+  const fields = [
+    { ratelimit: '"api";r=0;t=1800', "ratelimit-policy": '"api";q=5;w=9000' },
+    { "x-ratelimit-limit": "5", "x-ratelimit-remaining": "0", "x-ratelimit-reset": "1800" },
+    { "retry-after": "1800" },
+  ];
+  for (const stored of STORED) {
+    for (const told of fields) {
+      for (const status of [200, 304, 403, 429, 503]) {
+        const known = after(status, { ...told, ...stored }).known();
+        assert.deepEqual(known, { balance: undefined, passes: true, seconds: 0 }, JSON.stringify({ status, stored, told }));
+      }
+    }
+  }
+});
+
+test("nor does it end a refusal, a pause or a guess of its own server, and its call counts as charged", () => {
+  const full = { ratelimit: '"api";r=5;t=1', "ratelimit-policy": '"api";q=5;w=5' };
+  const before = [
+    [429, { "retry-after": "60" }, 60_000], [503, { "retry-after": "60" }, 60_000], [500, {}, 250],
+    [200, { ratelimit: '"api";r=0;t=60' }, 60_000],
+  ];
+  for (const [status, fields, wait] of before) {
+    for (const told of [{}, full]) {
+      const mirror = after(status, fields);
+      for (const stored of STORED) mirror.sent(0).answered(answer(200, { ...told, ...stored }));
+      assert.equal(mirror.wait(), wait, `${status}`);
+    }
+  }
+  const mirror = after(200, full);
+  mirror.record(answer(200, { ...full, age: "9" }), 2);
+  assert.equal(mirror.balance(), 3);
+});
+
+test("an answer that a cache has passed on from the server is the server's", () => {
+  const fields = { ratelimit: '"api";r=3;t=1' };
+  for (const passed of [
+    {}, { age: "0" }, { age: "0, 0" }, { "cache-status": "edge; fwd=miss" }, { "x-cache": "MISS, MISS" },
+    { "cf-cache-status": "DYNAMIC" }, { "x-cache": "RefreshHit from cloudfront" }, { "x-cache": "white" },
+  ]) {
+    assert.equal(after(200, { ...fields, ...passed }).balance(), 3, JSON.stringify(passed));
+  }
+});
+
+test("the time in which the machine slept counts, and a clock that is set back does not", () => {
+  const clocks = { now: 0, today: Date.parse(TODAY) };
+  const options = { clock: () => clocks.now, today: () => clocks.today, random: () => 0 };
+  const pass = (awake, asleep = 0) => ((clocks.now += awake), (clocks.today += awake + asleep));
+  for (const [status, fields, seconds] of [
+    [429, { "retry-after": "1800" }, 1_739],
+    [503, { "retry-after": "1800" }, 1_739],
+    [200, { ratelimit: '"api";r=0;t=1800' }, 1_739],
+    [200, { "x-ratelimit-remaining": "0", "x-ratelimit-reset": "1800" }, 1_739],
+  ]) {
+    const mirror = new RateLimitMirror(options);
+    mirror.record(answer(status, fields));
+    pass(61_000);
+    clocks.today -= 3_600_000;
+    assert.equal(mirror.known().seconds, seconds, "somebody has set the clock back");
+    pass(0, 600_000);
+    assert.equal(mirror.known().seconds, seconds - 600);
+    pass(0, 3_600_000);
+    assert.ok(mirror.passes(), `${status} ${JSON.stringify(fields)}`);
+  }
+  const refused = new RateLimitMirror(options);
+  refused.record(answer(429, { "retry-after": "60" }));
+  for (let look = 1; look < 100; look += 1) {
+    pass(100, look % 2 === 0 ? 400 : -400);
+    assert.equal(refused.wait(), 60_000 - look * 100, "clocks that are awake differ, too");
+  }
+});
+
 test("less than was refused passes at once where all limits were told, and not where one is not", () => {
   const fields = { "retry-after": "9", ratelimit: '"a";r=3;t=2' };
   const [all] = [after(429, { ...fields, "ratelimit-policy": '"a";q=9;w=9' }, 5)];

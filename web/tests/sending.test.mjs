@@ -37,14 +37,70 @@ test("calls are sent one after another, and a refused one once more before the n
   assert.deepEqual([seen, most, served.join("")], [[200, 200, 200, 429], 1, "122344"]);
 });
 
-test("a wait of more than 24.8 days is waited for", async (context) => {
-  const month = told(429, { "retry-after": "2592000" });
-  const clock = Clock.install(context, () => (clock.sent.length === 1 ? month : told(200)));
-  const seen = outcomes([mirrorBy(clock).fetch(URL)]);
-  await clock.pass(2_591_999_000);
+test("a wait of an hour is waited for by whoever says so", async (context) => {
+  const clock = Clock.install(context, () => (clock.sent.length === 1 ? told(429, { "retry-after": "3600" }) : told(200)));
+  const seen = outcomes([mirrorBy(clock).fetch(URL, { maxWait: Infinity })]);
+  await clock.pass(3_599_000);
   assert.equal(clock.sent.length, 1);
   await clock.pass(1_000);
-  assert.deepEqual([seen, clock.sent], [[200], [0, 2_592_000_000]]);
+  assert.deepEqual([seen, clock.sent], [[200], [0, 3_600_000]]);
+});
+
+test("by default a call waits for a minute at most", async (context) => {
+  const refusals = [{ "retry-after": "2592000" }, { "retry-after": "121" }, { ratelimit: '"api";r=0;t=2592000' }];
+  for (const fields of refusals) {
+    const clock = Clock.install(context, () => told(429, fields));
+    const mirror = mirrorBy(clock);
+    const seen = outcomes([mirror.fetch(URL)]);
+    await clock.pass(60_000);
+    const later = outcomes([mirror.fetch(URL)]);
+    await clock.pass(60_000);
+    assert.deepEqual([...seen, ...later], [429, "TimeoutError"], JSON.stringify(fields));
+    assert.equal(clock.timers, 0);
+  }
+  for (const status of [200, 503]) {
+    const clock = Clock.install(context);
+    const mirror = mirrorBy(clock);
+    mirror.record(told(status, { ratelimit: '"api";r=0;t=61', "retry-after": "61" }));
+    const seen = outcomes([mirror.fetch(URL)]);
+    await clock.pass(0);
+    assert.deepEqual([seen, clock.sent], [["TimeoutError"], []], `${status}`);
+  }
+});
+
+test("a call that was due while the machine slept is sent soon after", async (context) => {
+  const clock = Clock.install(context);
+  let slept = 0;
+  const mirror = mirrorBy(clock, { today: () => clock.now + slept, maxWait: Infinity });
+  mirror.record(told(429, { "retry-after": "1800" }));
+  const seen = outcomes([mirror.fetch(URL)]);
+  let listens = 0;
+  mirror.subscribe(() => (listens += 1));
+  await clock.pass(61_000);
+  slept = 3_600_000;
+  listens = 0;
+  await clock.pass(1_000);
+  assert.ok(listens > 0 && mirror.passes(), "a listener hears of it");
+  await clock.pass(9_000);
+  assert.deepEqual([seen, clock.sent.length], [[200], 1]);
+});
+
+test("a call is answered by no cache of the browser, unless the caller says so", async (context) => {
+  const asked = [];
+  const clock = Clock.install(context, ({ cache }) => (asked.push(cache), told(200)));
+  const mirror = mirrorBy(clock);
+  await mirror.fetch(URL);
+  await mirror.fetch(new Request(URL));
+  await mirror.fetch(new Request(URL, { cache: "reload" }));
+  await mirror.fetch(URL, { cache: "default" });
+  assert.deepEqual(asked, ["no-store", "no-store", "reload", "default"]);
+});
+
+test("a refusal from a cache is not waited for", async (context) => {
+  const clock = Clock.install(context, () => told(429, { "retry-after": "30", age: "1500" }));
+  const seen = outcomes([mirrorBy(clock).fetch(URL)]);
+  await clock.pass(60_000);
+  assert.deepEqual([seen, clock.sent], [[429], [0]]);
 });
 
 test("a refusal whose body has failed is sent again all the same", async (context) => {
@@ -229,7 +285,7 @@ test("what it sends is granted, whatever answers get lost", async (context) => {
     if (random() < 0.2) throw new TypeError("the answer is lost");
     return told(isGranted ? 200 : 429, { ratelimit, "ratelimit-policy": limits.map((limit) => limit.policy).join() });
   });
-  const mirror = new RateLimitMirror({ clock: () => clock.now, random });
+  const mirror = new RateLimitMirror({ clock: () => clock.now, random, maxWait: Infinity });
   const calls = [outcomes([mirror.fetch(`${URL}1`)])];
   for (let call = 0; call < 300; call += 1) {
     await clock.pass(800 * random());

@@ -43,6 +43,15 @@ export function isRefusal(status: number, fields: Fields): boolean {
   return status === 429 || (status >= 400 && status < 500 && (fields.get("retry-after") ?? "") !== "");
 }
 
+/**
+ * Whether a cache gave the response, so that the server has not answered this call. Caches write `Age: 0` also where they
+ * asked the server.
+ */
+export function isStored(fields: Fields): boolean {
+  const isHit = ["cache-status", "x-cache", "cf-cache-status"].some((name) => HIT.test(fields.get(name) ?? ""));
+  return isHit || /[^0\s,]/.test(fields.get("age") ?? "");
+}
+
 /** Structured fields (RFC 9651). A field that is not right as a whole is ignored as a whole. */
 function draftedOf(fields: Fields, clocks: Clocks): ToldLimits {
   const policies = itemsOf(fields.get("ratelimit-policy"));
@@ -144,3 +153,6 @@ function quotaOf(told: (number | undefined)[]): number | undefined {
   const known = told.filter((quota) => quota !== undefined && quota >= 1) as number[];
   return known.length === 0 ? undefined : Math.floor(Math.min(...known));
 }
+
+/** `HIT`, `TCP_HIT`, `Hit from cloudfront`, `ExampleCache; hit`; but not `RefreshHit`, which the server was asked about. */
+const HIT = /(?<![a-z])hit(?![a-z])/i;

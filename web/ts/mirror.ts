@@ -1,6 +1,7 @@
 // A client's picture of its limit at an API: from header fields, by the server's clock.
 import { Answer, type Charges } from "./answer.js";
-import { isRefusal, limitsOf, retryAfterOf, type Fields } from "./fields.js";
+import { wakeful } from "./clock.js";
+import { isRefusal, isStored, limitsOf, retryAfterOf, type Fields } from "./fields.js";
 import { Turns, type Ticket } from "./turns.js";
 
 /** A response, as `fetch` has it. */
@@ -10,15 +11,18 @@ export interface Answered {
 }
 
 export interface MirrorOptions {
-  /** Milliseconds that never go back. */
+  /** Milliseconds that never go back. They may stand still while the machine sleeps. */
   clock?: () => number;
-  /** Milliseconds since 1970: for instants in a response whose `Date` is hidden from scripts. */
+  /**
+   * Milliseconds since 1970: for the time that the machine has slept, and for instants in a response whose `Date` is
+   * hidden from scripts.
+   */
   today?: () => number;
   /** From 0 to 1, without 1. */
   random?: () => number;
   /** Milliseconds by which each wait of `fetch` is lengthened at most, so that clients do not come back at once. */
   jitter?: number;
-  /** How long `fetch` waits at most before it sends, in milliseconds. Without end by default. */
+  /** How long `fetch` waits at most before it sends, in milliseconds. A minute by default. */
   maxWait?: number;
 }
 
@@ -97,9 +101,9 @@ export class RateLimitMirror {
 
   constructor(options: MirrorOptions = {}) {
     const { clock = () => performance.now(), today = Date.now, random = Math.random } = options;
-    const { jitter = 250, maxWait = Infinity } = options;
-    [this.#clock, this.#today, this.#random, this.#maxWait] = [clock, today, random, maxWait];
-    this.#turns = new Turns(clock, (cost) => this.#askAt(cost), () => random() * jitter);
+    const { jitter = 250, maxWait = 60_000 } = options;
+    [this.#clock, this.#today, this.#random, this.#maxWait] = [wakeful(clock, today), today, random, maxWait];
+    this.#turns = new Turns(this.#clock, (cost) => this.#askAt(cost), () => random() * jitter);
   }
 
   /** Learns that a call is sent. `fetch` does so itself. */
@@ -173,7 +177,7 @@ export class RateLimitMirror {
   }
 
   /**
-   * Sends a call when it passes. One call is under way at a time, in the order of the calls, but those that pass
+   * Sends a call when it passes, past the browser's cache unless `cache` says otherwise. One call is under way at a time, in the order of the calls, but those that pass
    * overtake one that has to wait for more, until the instant at which it was to be sent at first. Where it knows no
    * instant, it asks the server, after all instants of earlier answers.
    *
@@ -192,7 +196,7 @@ export class RateLimitMirror {
     let again: Promise<Response> | undefined;
     const response = await this.#turns.take(ticket, async () => {
       const response = await send();
-      const isRefused = isRefusal(response.status, response.headers);
+      const isRefused = isRefusal(response.status, response.headers) && !isStored(response.headers);
       const isWhole = !(init.body instanceof ReadableStream);
       if (isRefused && isWhole && this.wait(cost) !== Infinity && this.#askAt(cost) <= ticket.latest) {
         // Before the next one has its turn.
@@ -210,7 +214,7 @@ export class RateLimitMirror {
     const request = input instanceof Request ? input.clone() : input;
     const call = this.sent(cost);
     try {
-      const response = await fetch(request, init);
+      const response = await fetch(request, { cache: uncached(input), ...init });
       call.answered(response);
       return response;
     } catch (error) {
@@ -234,6 +238,7 @@ export class RateLimitMirror {
   }
 
   #answered(flight: Flight, { status, headers }: Answered): void {
+    if (isStored(headers)) return this.#charged(flight);
     const [now, today] = [this.#clock(), this.#today() / 1000];
     const told = limitsOf(headers, today);
     const wait = retryAfterOf(headers, today);
@@ -326,6 +331,12 @@ export class RateLimitMirror {
       this.#tick();
     }, Math.ceil(next));
   }
+}
+
+/** Unless the caller says otherwise the browser's own cache gives no answer, since it is one of long ago. */
+function uncached(input: RequestInfo | URL): RequestCache {
+  const told = input instanceof Request ? input.cache : "default";
+  return told === "default" ? "no-store" : told;
 }
 
 const NOTHING: Charges = { cost: 0, until: -Infinity };

@@ -74,8 +74,8 @@ export class Turns {
       if (now >= (waiting.yieldsUntil ?? Infinity)) isHeld = true;
       soonest = Math.min(soonest, waiting.latest, at > now ? at : Infinity);
     }
-    // A timer takes 24.8 days at most, and fires a fraction of a millisecond early; then this looks again.
-    const span = Math.min(Math.ceil(soonest - now), 2 ** 31 - 1);
+    // A timer stands still while the machine sleeps, and fires a fraction of a millisecond early; then this looks again.
+    const span = Math.min(Math.ceil(soonest - now), LONGEST_TIMER);
     if (soonest !== Infinity) this.#timer = setTimeout(() => this.advance(), span);
   }
 
@@ -108,3 +108,6 @@ export class Turns {
     this.#waiting.splice(this.#waiting.indexOf(waiting), 1);
   }
 }
+
+/** In milliseconds: how late a call is sent at most that was due while the machine slept. */
+const LONGEST_TIMER = 10_000;
