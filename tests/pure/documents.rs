@@ -113,6 +113,27 @@ fn each_promise_names_tests_that_are_there() {
     }
 }
 
+/// `./dev test` leaves out what takes long, and still asks for each promise.
+#[test]
+fn each_promise_is_tested_by_the_short_run() {
+    let (guarantees, dev) = (read("docs/guarantees.md"), read("dev"));
+    let (_, skipped) = dev.split_once("\nskip_long='").unwrap();
+    let skipped: Vec<_> = skipped.split('\'').next().unwrap().split_whitespace().skip(1).step_by(2).collect();
+    assert!(skipped.contains(&"orders::"), "{skipped:?}");
+    let promises = guarantees.split("\n## ").filter(|section| section.starts_with(|first: char| first.is_ascii_digit()));
+    let mut count = 0;
+    for promise in promises {
+        let in_short_run = promise.split("\n- `tests/").skip(1).any(|list| {
+            let mut spans = list.split('`').step_by(2);
+            let path = spans.next().unwrap().replace('/', "::");
+            skipped.iter().all(|skip| !path.contains(skip.trim_end_matches("::")))
+        });
+        assert!(in_short_run, "no test of the short run is named for {}", promise.lines().next().unwrap());
+        count += 1;
+    }
+    assert_eq!(count, 9);
+}
+
 /// The pages for people that are part of the repository.
 fn pages() -> impl Iterator<Item = PathBuf> {
     let pages = ["CHANGELOG.md", "CONTRIBUTING.md", "DESIGN.md", "README.md", "SECURITY.md"];
