@@ -98,6 +98,8 @@ impl World {
         if !has_icu {
             return None;
         }
+        // They bring the roles, which only this test may need.
+        templates().await;
         let english = "encoding 'UTF8' locale 'C' locale_provider icu icu_locale 'en-US'";
         let world = Self::create("template0", english, OWNER).await;
         migrate::run(&mut world.connect().await).await.unwrap();
