@@ -32,8 +32,8 @@ impl Server {
     fn findings(&self) -> Vec<Finding> {
         let Self { version, isolation, unsafe_settings, standbys, .. } = self;
         let found = [
-            (self.number < 140_000).then(|| {
-                let what = format!("PostgreSQL {version} is older than 14");
+            (self.number < 150_000).then(|| {
+                let what = format!("PostgreSQL {version} is older than 15");
                 Finding::error("version", what, "Statements may fail.", "Upgrade the server.")
             }),
             self.is_standby.then(|| {
@@ -161,3 +161,28 @@ fn oldest(old: &[Snapshot]) -> Option<Finding> {
 }
 
 const PATIENCE: Duration = Duration::from_secs(30);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_major_that_has_ended_is_an_error() {
+        let found = [149_999, 150_000].map(|number| {
+            let (version, isolation) = (String::new(), "read committed".to_owned());
+            let (is_standby, is_read_only, forgets_commits, unsafe_settings) = (false, false, false, String::new());
+            let server = Server {
+                version,
+                number,
+                is_standby,
+                is_read_only,
+                isolation,
+                forgets_commits,
+                unsafe_settings,
+                standbys: 0,
+            };
+            server.findings().len()
+        });
+        assert_eq!(found, [1, 0]);
+    }
+}

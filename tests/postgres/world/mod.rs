@@ -87,12 +87,11 @@ impl World {
     }
 
     /// A migrated database, for the owner's role, that sorts texts as English does and not by their bytes; none on
-    /// PostgreSQL 14, and on servers without ICU.
+    /// servers without ICU.
     #[allow(dead_code, reason = "only the tests of the functions need it")]
     pub(crate) async fn in_english() -> Option<Self> {
         let mut conn = connect("postgres").await;
-        let sql = "select current_setting('server_version_num')::int >= 150000
-                          and exists (select from pg_collation where collprovider = 'i')";
+        let sql = "select exists (select from pg_collation where collprovider = 'i')";
         let has_icu = sqlx::query_scalar::<_, bool>(sql).fetch_one(&mut conn).await.unwrap();
         conn.close().await.unwrap();
         if !has_icu {
