@@ -71,11 +71,11 @@ fn core_suite(statements: &str) {
 /// Two server connections for thirty-two clients: hardly a transaction runs on the connection of the one before it.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn more_clients_than_connections_are_decided_to_the_token() {
+    const CLIENTS: i64 = 32;
+    const ROUNDS: i64 = 2;
     if pgbouncer::is_missing() {
         return;
     }
-    const CLIENTS: i64 = 32;
-    const ROUNDS: i64 = 2;
     let world = World::new().await;
     let pooler = before(&world, 2);
     let mut clients = JoinSet::new();
@@ -239,10 +239,10 @@ fn told(answer: Result<(), Error>, reason: &str) {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn sweepers_go_through_a_pooler_beside_each_other() {
+    const QUICK: Limit = Limit::token_bucket("quick", 1000, SECOND);
     if pgbouncer::is_missing() {
         return;
     }
-    const QUICK: Limit = Limit::token_bucket("quick", 1000, SECOND);
     let world = World::new().await;
     let pooler = before(&world, 2);
     let long_ago = DateTime::from_timestamp_secs(1_600_000_000).unwrap();
