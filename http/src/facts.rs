@@ -1,4 +1,3 @@
-use std::collections::BTreeSet;
 use std::time::Duration;
 
 use chrono::{DateTime, Utc};
@@ -30,7 +29,7 @@ impl<'d> Facts<'d> {
     }
 
     /// Lists the policies of these limits first, even if no decision mentions them. A refusal from memory mentions only
-    /// the limits that refused.
+    /// the limits that refused. For a limit that a decision mentions, the numbers that counted there are listed.
     pub fn announcing(mut self, limits: impl IntoIterator<Item = &'d Limit>) -> Self {
         self.limits.extend(limits);
         self
@@ -41,12 +40,21 @@ impl<'d> Facts<'d> {
         Self { standings: dated.collect(), ..Self::default() }
     }
 
-    /// One policy for each limit that was announced or asked, in that order.
+    /// The policies of each limit that was announced or asked, in that order. A limit that was asked for two keys may
+    /// have two.
     pub(crate) fn policies(&self) -> Vec<Policy> {
-        let mut seen = BTreeSet::new();
-        let asked = self.standings.iter().map(|dated| &dated.standing.limit);
-        let limits = self.limits.iter().copied().chain(asked);
-        limits.filter(|limit| seen.insert(limit.name())).map(Policy::from).collect()
+        let asked = || self.standings.iter().map(|dated| &dated.standing.limit);
+        let is_asked = |announced: &Limit| asked().any(|limit| limit.name() == announced.name());
+        let mut policies = Vec::new();
+        for &announced in &self.limits {
+            if is_asked(announced) {
+                add(&mut policies, asked().filter(|limit| limit.name() == announced.name()));
+            } else {
+                add(&mut policies, [announced]);
+            }
+        }
+        add(&mut policies, asked());
+        policies
     }
 
     /// The limit with the longest wait, if one refused; else the limit that grants the fewest more such calls.
@@ -107,6 +115,14 @@ macro_rules! decisions {
     )*};
 }
 decisions!(Grant, Reservation);
+
+fn add<'l>(policies: &mut Vec<Policy>, limits: impl IntoIterator<Item = &'l Limit>) {
+    for policy in limits.into_iter().map(Policy::from) {
+        if !policies.contains(&policy) {
+            policies.push(policy);
+        }
+    }
+}
 
 /// A span between two instants of one clock; zero where they are in the other order.
 pub(crate) fn span(from: DateTime<Utc>, to: DateTime<Utc>) -> Duration {

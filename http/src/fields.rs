@@ -2,7 +2,7 @@ use std::slice;
 use std::time::Duration;
 
 use chrono::{DateTime, Utc};
-use http::header::{HeaderMap, HeaderName, HeaderValue, RETRY_AFTER};
+use http::header::{CACHE_CONTROL, HeaderMap, HeaderName, HeaderValue, RETRY_AFTER};
 use sfv::{DictSerializer, Integer, ListSerializer, StringRef, key_ref};
 use tollgate::LimitKind;
 
@@ -90,12 +90,15 @@ impl Fields {
     /// Writes the fields.
     ///
     /// Appends to fields that are lists, so that several layers can report their limits. Keeps any other field that is
-    /// already there, `Retry-After` included.
+    /// already there, `Retry-After` included. A refusal is of one client, and gets `Cache-Control: no-store`.
     pub fn write<'d>(self, facts: impl Into<Facts<'d>>, headers: &mut HeaderMap) {
         let mut facts = facts.into();
         facts.late = fastrand::u64(0..=up(self.jitter));
         if let Some(wait) = facts.wait.or(facts.denied.and_then(retry_after)) {
             put(headers, RETRY_AFTER, &wait.saturating_add(facts.late));
+        }
+        if facts.denied.is_some() {
+            keep_from_caches(headers);
         }
         match self.format {
             Format::Draft11 => self.draft_11(&facts, headers),
@@ -207,9 +210,14 @@ fn seconds(value: &HeaderValue) -> Option<u64> {
     value.to_str().ok()?.parse().ok()
 }
 
+/// Forbids caches to give a response to others.
+pub(crate) fn keep_from_caches(headers: &mut HeaderMap) {
+    put(headers, CACHE_CONTROL, &"no-store");
+}
+
 /// Writes a field that has one value, unless it is already there.
 fn put(headers: &mut HeaderMap, name: HeaderName, value: &impl ToString) {
-    // Digits and dictionaries of digits are printable ASCII, so the value is always valid.
+    // The values are printable ASCII, and so always valid.
     if let (Ok(value), false) = (HeaderValue::try_from(value.to_string()), headers.contains_key(&name)) {
         headers.insert(name, value);
     }

@@ -53,7 +53,7 @@
 //! | | is | rounded |
 //! | --- | --- | --- |
 //! | name | the limit's name; characters outside of printable ASCII, and `%`, are percent-encoded | |
-//! | `q` | the capacity, in whole tokens: what a full limit grants at once | down |
+//! | `q` | the capacity that counts, by overrides, too, in whole tokens: what a full limit grants at once | down |
 //! | `w` | the seconds in which that many tokens come back; absent below one, which the draft cannot express | up |
 //! | `r` | whole tokens left; 0 in debt | down |
 //! | `t` | seconds until there is one more token; absent if the limit cannot hold one more | up |

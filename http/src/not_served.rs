@@ -5,7 +5,7 @@ use http::{HeaderName, Response, StatusCode};
 use tollgate::{Denied, Error, KeyError};
 
 use crate::facts::{self, Facts};
-use crate::fields::Fields;
+use crate::fields::{Fields, keep_from_caches};
 use crate::problem::{ABOUT_BLANK, Problem, TEMPORARY_REDUCED_CAPACITY};
 
 /// Why a request is not served: a limit refused, no decision was possible, or the request has no key.
@@ -87,9 +87,11 @@ impl NotServed {
         }
     }
 
-    /// Writes the fields. A `Retry-After` that is already there stays.
+    /// Writes the fields, and `Cache-Control: no-store`. A `Retry-After` and a `Cache-Control` that are already there
+    /// stay.
     pub fn write(&self, fields: Fields, mut facts: Facts<'_>, headers: &mut HeaderMap) {
         facts.wait = self.retry_after();
+        keep_from_caches(headers);
         fields.write(facts, headers);
     }
 

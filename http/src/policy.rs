@@ -3,7 +3,7 @@ use tollgate::{Limit, LimitKind};
 
 /// The promise of a limit: a quota, and how long that quota takes to come back. A rate of ten a minute with a capacity
 /// of twenty could read `q=10;w=60`, but then `r` would exceed `q` for a rested client.
-#[derive(Debug)]
+#[derive(Debug, Eq, PartialEq)]
 pub(crate) struct Policy {
     pub(crate) name: String,
     /// Whole tokens, rounded down.

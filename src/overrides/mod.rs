@@ -163,16 +163,18 @@ impl Overrides {
     /// The exception that applies to a limit for a key at present.
     #[must_use]
     pub fn of(&self, limit: &Limit, key: &Key) -> Option<Exception> {
-        self.inner.known(|known| known.map.exception(limit, key, known.now().into()))
+        self.exception(limit, key, None)
     }
 
-    /// Whether an override applies to a limit for a key, at an instant or at present.
-    pub(crate) fn says(&self, limit: &Limit, key: &Key, at: Option<Timestamp>) -> bool {
-        !self.inner.is_empty.load(Ordering::Relaxed)
-            && self.inner.known(|known| {
-                let now = at.unwrap_or_else(|| known.now());
-                known.map.exception(limit, key, now.into()).is_some()
-            })
+    /// The exception that applies to a limit for a key, at an instant or at present.
+    pub(crate) fn exception(&self, limit: &Limit, key: &Key, at: Option<Timestamp>) -> Option<Exception> {
+        if self.inner.is_empty.load(Ordering::Relaxed) {
+            return None;
+        }
+        self.inner.known(|known| {
+            let now = at.unwrap_or_else(|| known.now());
+            known.map.exception(limit, key, now.into())
+        })
     }
 
     /// The same call under the overrides of its limits, at an instant or at present.

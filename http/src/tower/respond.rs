@@ -7,7 +7,8 @@ use crate::{NotServed, policy};
 ///
 /// Implemented for closures `Fn(&NotServed) -> Response<B>`.
 pub trait Respond<B> {
-    /// The response. The layer adds the header fields, unless the response already has a `Retry-After`.
+    /// The response. The layer adds the header fields, unless the response already has a `Retry-After`, and
+    /// `Cache-Control: no-store`, unless it already has a `Cache-Control`.
     fn respond(&self, reason: &NotServed) -> Response<B>;
 }
 

@@ -13,6 +13,8 @@ use super::admission::Admission;
 use super::body::Body;
 use super::layer::TollgateLayer;
 use super::respond::Respond;
+use super::rule::AppliedRule;
+use crate::fields::keep_from_caches;
 use crate::{Facts, NotServed};
 
 /// A service behind a [`TollgateLayer`]. [`Respond`] makes the response of a request that is not served.
@@ -62,7 +64,8 @@ where
                 Ok(rules) => rules,
                 Err(reason) => return Ok(not_served(&layer, &reason, &[])),
             };
-            let limits: Vec<_> = rules.iter().map(|rule| rule.asked.limit().clone()).collect();
+            let in_force = |rule: &AppliedRule| layer.gate.in_force(rule.asked.limit(), &rule.key);
+            let limits: Vec<_> = rules.iter().filter_map(in_force).collect();
             let admission = match Admission::new(&layer.gate, rules).await {
                 Ok(admission) => admission,
                 Err(reason) => return Ok(not_served(&layer, &reason, &limits)),
@@ -84,6 +87,7 @@ fn not_served<B, R: Respond<B>>(layer: &TollgateLayer<R>, reason: &NotServed, li
         other => tracing::debug!(status = other.status().as_u16(), "{other}"),
     }
     let mut response = layer.respond.respond(reason);
+    keep_from_caches(response.headers_mut());
     if !response.headers().contains_key(RETRY_AFTER) {
         reason.write(layer.fields, reason.facts().announcing(limits), response.headers_mut());
     }

@@ -29,6 +29,7 @@ mod services;
 #[allow(dead_code, reason = "the library's tests need the rest of it")]
 #[path = "../../../tests/postgres/gate/stage.rs"]
 mod stage;
+mod told;
 #[path = "../../../tests/postgres/traced.rs"]
 mod traced;
 #[allow(dead_code, reason = "the library's tests need the rest of it")]

@@ -44,7 +44,7 @@ async fn a_refusal_of_ones_own_still_says_when_to_come_back() {
     let served = Served::new(Router::new().fallback(any(|| async {})).layer(layer)).await;
     assert_eq!(served.statuses("/", 2).await, [200, 418]);
     let refused = served.get("/").await;
-    assert_eq!(field(&refused, "retry-after"), "60");
+    assert_eq!([field(&refused, "retry-after"), field(&refused, "cache-control")], ["60", "no-store"]);
     assert!(field(&refused, "ratelimit").starts_with(r#""one";r=0;t="#));
     assert!(refused.text().await.unwrap().starts_with("not now: limit \"one\" exhausted"));
 }

@@ -15,12 +15,13 @@ use sqlx::{Postgres, Transaction};
 use tokio::sync::mpsc::{UnboundedReceiver, unbounded_channel};
 use tokio::task::JoinSet;
 use tollgate::{Gate, HOUR, Limit};
+use tollgate_http::NotServed;
 use tollgate_http::tower::{Body, Grpc, PeerAddr, Rule, TollgateLayer};
 use tower::util::BoxCloneService;
 use tower::{Layer, Service, ServiceExt, service_fn};
 
 use crate::served::left;
-use crate::stage::{patient, soon};
+use crate::stage::{nowhere, patient, soon};
 use crate::world::World;
 
 const ONE: Limit = Limit::token_bucket("one", 1, HOUR);
@@ -31,7 +32,7 @@ const US: (&str, &str) = ("ip", "192.0.2.1");
 #[derive(Debug, Default)]
 struct Opaque;
 
-fn request<B>(body: B) -> Request<B> {
+pub(crate) fn request<B>(body: B) -> Request<B> {
     let mut request = Request::new(body);
     request.extensions_mut().insert(PeerAddr(SocketAddr::from(([192, 0, 2, 1], 4711))));
     request
@@ -46,14 +47,33 @@ async fn any_body_will_do_and_grpc_is_refused_in_its_own_words() {
     let service = layer.layer(inner);
     let served = service.clone().oneshot(request(Opaque)).await.unwrap();
     assert_eq!(served.headers().get("grpc-status"), None);
+    assert_eq!(served.headers().get("cache-control"), None, "whether a grant may be stored the service says");
     let refused = service.oneshot(request(Opaque)).await.unwrap();
     assert_eq!(refused.status(), 200);
     let headers = refused.headers();
     assert_eq!(
-        [&headers["grpc-status"], &headers["retry-after"], &headers["content-type"]],
-        ["8", "3600", "application/grpc"]
+        [&headers["grpc-status"], &headers["retry-after"], &headers["content-type"], &headers["cache-control"]],
+        ["8", "3600", "application/grpc", "no-store"]
     );
     assert!(headers["grpc-message"].to_str().unwrap().starts_with("limit \"one\" exhausted"));
+}
+
+#[tokio::test]
+async fn whatever_is_not_served_stays_out_of_caches_unless_its_response_says_otherwise() {
+    for (retry_after, own, expected) in
+        [(None, None, "no-store"), (Some("9"), None, "no-store"), (Some("9"), Some("max-age=9"), "max-age=9")]
+    {
+        let respond = move |_: &NotServed| {
+            let fields = [("retry-after", retry_after), ("cache-control", own)];
+            let told = fields.into_iter().filter_map(|(name, value)| Some((name, value?)));
+            told.fold(Response::builder(), |response, (name, value)| response.header(name, value)).body(Opaque).unwrap()
+        };
+        // Nobody answers there.
+        let layer = TollgateLayer::new(patient(&nowhere()).build()).limit(ONE).respond_with(respond);
+        let inner = service_fn(|_: Request<Opaque>| ready(Ok::<_, Infallible>(Response::new(Opaque))));
+        let refused = layer.layer(inner).oneshot(request(Opaque)).await.unwrap();
+        assert_eq!(refused.headers()["cache-control"], expected, "{retry_after:?}");
+    }
 }
 
 /// A service that is ready only after a poll; each clone has to be polled anew.

@@ -183,6 +183,31 @@ fn all_policies_are_listed_and_the_limit_that_is_nearest_to_exhaustion() {
 }
 
 #[test]
+fn the_numbers_that_counted_are_told_and_not_those_that_were_announced() {
+    let [written, counted] = [10, 1_000].map(|tokens| Limit::token_bucket("api", tokens, SECOND));
+    let [other, slowed] = ["other", "api"].map(|name| Limit::token_bucket(name, 1, SECOND).capacity(10));
+    let told = |asked: &[Request], format| {
+        let decision = World::default().consume(asked.to_vec(), millis(0));
+        let facts = Facts::default().announcing([&other, &written]).and(&decision);
+        text(&Fields::new(format).of(facts), "ratelimit-policy").to_owned()
+    };
+    let story = [
+        (vec![counted.global()], r#""other";q=10;w=10, "api";q=1000;w=1"#, "10;w=10, 1000;w=1"),
+        (vec![slowed.global()], r#""other";q=10;w=10, "api";q=10;w=10"#, "10;w=10"),
+        // Two keys of one limit, one of them with an override.
+        (
+            vec![written.key("a"), counted.key("b"), written.key("c")],
+            r#""other";q=10;w=10, "api";q=10;w=1, "api";q=1000;w=1"#,
+            "10;w=10, 1000;w=1",
+        ),
+    ];
+    for (asked, drafted, nameless) in story {
+        assert_eq!(told(&asked, Format::Draft11), drafted);
+        assert_eq!([told(&asked, Format::Draft7), told(&asked, Format::Draft6)], [nameless; 2]);
+    }
+}
+
+#[test]
 fn a_refusal_tells_of_the_limit_to_wait_for_longest_and_of_no_window_beyond_its_wait() {
     let slow = Limit::token_bucket("slow", 1, MINUTE);
     let fast = Limit::token_bucket("fast", 1, SECOND);

@@ -58,7 +58,8 @@ fn x_rate_limit_counts_from_the_epoch() {
 #[test]
 fn none_still_says_when_to_come_back() {
     let [granted, refused] = fields(Format::None);
-    assert_eq!((granted.len(), refused.len()), (0, 1));
+    assert_eq!((granted.len(), refused.len()), (0, 2));
+    assert_eq!(refused["cache-control"], "no-store");
     assert_eq!(integer(&refused, "retry-after"), Some(12));
 }
 
@@ -95,7 +96,7 @@ fn of_a_wallet_the_older_formats_tell_what_remains_alone() {
         (Format::XRateLimit, "x-ratelimit-remaining", "0"),
     ] {
         let headers = Fields::new(format).of(&refused);
-        assert_eq!(headers.keys().collect::<Vec<_>>(), [field]);
+        assert_eq!(headers.keys().collect::<Vec<_>>(), ["cache-control", field]);
         assert_eq!(headers[field], told);
     }
 }

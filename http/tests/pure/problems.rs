@@ -10,6 +10,7 @@ use crate::world::{World, millis};
 fn parts(reason: &NotServed) -> (StatusCode, Option<u64>, Value) {
     let response: Response<String> = reason.response(Fields::default());
     assert_eq!(response.headers()["content-type"], "application/problem+json");
+    assert_eq!(response.headers()["cache-control"], "no-store", "it is the answer of one client");
     assert_eq!(response.status(), reason.status());
     let retry_after = response.headers().get("retry-after").map(|value| value.to_str().unwrap().parse().unwrap());
     assert_eq!(retry_after, reason.retry_after());

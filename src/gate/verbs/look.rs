@@ -4,7 +4,10 @@ use crate::balance::Balance;
 use crate::decision::Decision;
 use crate::error::Error;
 use crate::gate::Gate;
-use crate::plan::{Answer, Call};
+use crate::gate::shared::Shared;
+use crate::key::Key;
+use crate::limit::Limit;
+use crate::plan::{Answer, Call, Exception, Ruling};
 use crate::request::Request;
 
 /// # Looking
@@ -25,6 +28,16 @@ impl Gate {
         calls: impl IntoIterator<Item: IntoIterator<Item = Request>>,
     ) -> Vec<Result<Decision, Error>> {
         join_all(calls.into_iter().map(|requests| self.check(requests))).await
+    }
+
+    /// The limit with the numbers that count for a key at present, by the [overrides](crate::Overrides) that this gate
+    /// goes by. `None` if one of them makes the key unlimited.
+    #[must_use]
+    pub fn in_force(&self, limit: &Limit, key: &Key) -> Option<Limit> {
+        let Shared { settings, overrides, .. } = &*self.inner.shared;
+        let exception = overrides.as_ref().and_then(|overrides| overrides.exception(limit, key, settings.clock.at()));
+        let Some(Exception { numbers, ruling, .. }) = exception else { return Some(limit.clone()) };
+        (ruling != Some(Ruling::Unlimited)).then(|| numbers.unwrap_or_else(|| limit.clone()))
     }
 
     /// Tells how much a limit holds for a key now. The request's cost does not matter.

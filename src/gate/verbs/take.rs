@@ -78,8 +78,9 @@ impl Gate {
         if let Some(overrides) = overrides {
             // Tokens that were taken before an override were charged by other numbers, so they are dropped.
             let asked = requests.iter().flat_map(Request::asked);
-            let said: Vec<_> =
-                asked.filter(|(limit, key, _)| overrides.says(limit, key, settings.clock.at())).collect();
+            let said: Vec<_> = asked
+                .filter(|(limit, key, _)| overrides.exception(limit, key, settings.clock.at()).is_some())
+                .collect();
             if !said.is_empty() {
                 for (limit, key, _) in said {
                     prefetch.forget(limit, key);
