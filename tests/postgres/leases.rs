@@ -91,6 +91,26 @@ async fn a_lease_is_renewed_as_long_as_its_guard_lives() {
 }
 
 #[tokio::test]
+async fn a_lease_is_renewed_no_longer_than_its_holder_says() {
+    let world = World::new().await;
+    let gate = patient(&pool(&world.url(), 2).await).build();
+    let limit = Limit::concurrency("one", 1, Duration::from_secs(3));
+    let lease = waited(&gate, &limit).await;
+    for span in [Duration::ZERO, Duration::MAX, Duration::from_nanos(1)] {
+        lease.keep_for(span);
+    }
+    let next = waited(&gate, &limit).await;
+    soon(lease.lapsed()).await;
+    // It is over already.
+    lease.keep_for(HOUR);
+    lease.release().await.unwrap();
+    assert!(gate.acquire(limit.global()).await.unwrap().denied().is_some(), "the slot is another's");
+    next.keep_for(HOUR);
+    next.release().await.unwrap();
+    waited(&gate, &limit).await.release().await.unwrap();
+}
+
+#[tokio::test]
 async fn whoever_has_lost_a_lease_is_told() {
     let world = World::new().await;
     let gate = patient(&pool(&world.url(), 2).await).build();

@@ -1,24 +1,55 @@
 use std::pin::Pin;
 use std::task::{Context, Poll};
+use std::time::Duration;
 
 use http_body::{Frame, SizeHint};
 use pin_project_lite::pin_project;
-use tollgate::Lease;
+use tollgate::{Charge, Lease};
 
 pin_project! {
     /// The body of a response behind a [`TollgateLayer`](super::TollgateLayer). It keeps the request's tokens of
-    /// concurrency limits until it is sent, or dropped.
+    /// concurrency limits until it is sent, or dropped, or nobody has asked for its next frame for three times the
+    /// length of a lease.
     #[derive(Debug)]
     pub struct Body<B> {
         #[pin]
         inner: B,
-        lease: Option<Lease>,
+        held: Option<Held>,
     }
+}
+
+/// A lease, and for how long it waits for a reader.
+#[derive(Debug)]
+struct Held {
+    lease: Lease,
+    patience: Duration,
 }
 
 impl<B> Body<B> {
     pub(super) fn new(inner: B, lease: Option<Lease>) -> Self {
-        Self { inner, lease }
+        Self { inner, held: lease.map(Held::new) }
+    }
+}
+
+impl Held {
+    fn new(lease: Lease) -> Self {
+        let grant = lease.grant();
+        let length = |charge: &Charge| (charge.lease_ends_at()? - grant.observed_at).to_std().ok();
+        let shortest = grant.receipt.charges.iter().filter_map(length).min();
+        let patience = shortest.map_or(Duration::MAX, |length| length.saturating_mul(PATIENCE));
+        let held = Self { lease, patience };
+        held.await_reader();
+        held
+    }
+
+    /// The reader has all that there is.
+    fn await_reader(&self) {
+        self.lease.keep_for(self.patience);
+    }
+
+    /// The reader waits for the service, which may take its time.
+    fn await_service(&self) {
+        self.lease.keep_for(Duration::MAX);
     }
 }
 
@@ -32,9 +63,12 @@ impl<B: http_body::Body> http_body::Body for Body<B> {
     ) -> Poll<Option<Result<Frame<Self::Data>, Self::Error>>> {
         let this = self.project();
         let frame = this.inner.poll_frame(context);
-        if let Poll::Ready(None | Some(Err(_))) = frame {
+        match (&frame, &this.held) {
             // The lease is released with the last byte, and not when the connection is done with the response.
-            drop(this.lease.take());
+            (Poll::Ready(None | Some(Err(_))), _) => drop(this.held.take()),
+            (Poll::Ready(Some(Ok(_))), Some(held)) => held.await_reader(),
+            (Poll::Pending, Some(held)) => held.await_service(),
+            (_, None) => {}
         }
         frame
     }
@@ -47,3 +81,7 @@ impl<B: http_body::Body> http_body::Body for Body<B> {
         self.inner.size_hint()
     }
 }
+
+/// In lengths of a lease. A server asks for more only when a good part of its buffers is sent, which takes a slow reader
+/// more than a moment.
+const PATIENCE: u32 = 3;

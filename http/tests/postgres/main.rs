@@ -10,6 +10,7 @@ mod charged;
 mod clients;
 mod failure;
 mod handlers;
+mod held;
 #[allow(dead_code, reason = "the library's tests need the rest of it")]
 #[path = "../../../tests/postgres/gate/kind.rs"]
 mod kind;

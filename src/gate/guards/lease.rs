@@ -1,4 +1,5 @@
 use std::pin::pin;
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use futures_util::future::{Either, select};
@@ -10,6 +11,7 @@ use tokio::time::{Instant, sleep_until, timeout, timeout_at};
 use crate::decision::{Grant, span};
 use crate::error::{Error, chain};
 use crate::gate::Gate;
+use crate::lock::lock;
 use crate::receipt::{Charge, Receipt};
 
 /// A grant of a [concurrency limit](crate::Limit::concurrency) that lasts as long as this value lives. Made by
@@ -17,13 +19,14 @@ use crate::receipt::{Charge, Receipt};
 ///
 /// A task in the background renews the lease after a third of the limit's period, and tries again until the lease ends.
 /// When this value is dropped, the lease is released if the runtime still runs; else it lapses. Leases that are due
-/// together are renewed by one statement.
+/// together are renewed by one statement. A holder that may get stuck while it keeps this value bounds the renewals by
+/// [`keep_for`](Self::keep_for).
 ///
 /// # When it is lost
 ///
 /// A lease is over if it could not be renewed for its whole length, or if a crash has emptied the table of ephemeral
 /// limits. Then others may hold its tokens. [`lapsed`](Self::lapsed) returns a hundredth of the lease before the
-/// database lets the lease go, and also when the gate is [closed](Gate::close). Race it against the work. After that,
+/// database lets the lease go, and also when the gate is [closed](Gate::close) or the time of `keep_for` is over. Race it against the work. After that,
 /// another holder may write the same data at the same time: a lease is no lock on data.
 ///
 /// # Example
@@ -58,6 +61,8 @@ pub struct Lease {
 #[derive(Debug)]
 struct Keeper {
     held: watch::Receiver<Held>,
+    /// Until when it renews the lease; `None` for as long as the holder lives.
+    until: Arc<Mutex<Option<Instant>>>,
     task: JoinHandle<Result<(), Error>>,
     /// If a message is sent, the task leaves the lease alone; if the sender is dropped, the task releases the lease.
     kept: oneshot::Sender<()>,
@@ -84,8 +89,10 @@ impl Lease {
             let (kept, given_up) = oneshot::channel();
             let due = gate.renewal_tick(sent + left / 3, lease);
             let closed = gate.inner.shared.closed.subscribe();
-            let task = runtime.spawn(keep(gate.clone(), lease, due, renewed, given_up, closed));
-            Keeper { held, task, kept }
+            let until = Arc::default();
+            let renewals = Renewals { gate: gate.clone(), lease, due, held: renewed, until: Arc::clone(&until) };
+            let task = runtime.spawn(keep(renewals, given_up, closed));
+            Keeper { held, until, task, kept }
         });
         Self { grant, keeper }
     }
@@ -94,6 +101,17 @@ impl Lease {
     #[must_use]
     pub fn grant(&self) -> &Grant {
         &self.grant
+    }
+
+    /// Renews the lease for so long from now, and no longer, unless this is called again. Then the lease is released,
+    /// at the latest a third of its length later. [`Duration::MAX`] is no bound, as before the first call.
+    ///
+    /// Call it once to bound the whole work, or at each step that shows progress: each message that a client has taken,
+    /// each chunk that was written. Without it a client that never reads keeps its lease for ever.
+    pub fn keep_for(&self, span: Duration) {
+        if let Some(Keeper { until, .. }) = &self.keeper {
+            *lock(until) = Instant::now().checked_add(span);
+        }
     }
 
     /// Returns when the holder must have stopped, because the lease has ended and was not renewed.
@@ -136,29 +154,44 @@ impl Lease {
     }
 }
 
-/// Renews a lease until its holder gives it up, or the gate is closed, and releases it.
-async fn keep(
+/// The renewals of a lease.
+struct Renewals {
     gate: Gate,
     lease: Duration,
     due: Instant,
     held: watch::Sender<Held>,
+    until: Arc<Mutex<Option<Instant>>>,
+}
+
+/// Why a lease is not renewed any more.
+enum Ended {
+    /// It is lost, or has ended without having been renewed.
+    Lost,
+    /// The time of [`Lease::keep_for`] is over.
+    Over,
+}
+
+/// Renews a lease until its holder gives it up, its time is over, or the gate is closed, and releases it.
+async fn keep(
+    mut renewals: Renewals,
     given_up: oneshot::Receiver<()>,
     mut closed: watch::Receiver<bool>,
 ) -> Result<(), Error> {
-    if is_given_up(given_up, &mut closed, renew_until_lost(&gate, lease, due, &held)).await {
+    if is_left_alone(given_up, &mut closed, renewals.until_end()).await {
         return Ok(());
     }
+    let Renewals { gate, held, .. } = &renewals;
     let last = held.borrow().clone();
-    // If the gate was closed, the holder may still be at work.
+    // The holder may still be at work.
     held.send_modify(|held| held.deadline = Instant::now());
-    release_each(&gate, last, &mut closed).await
+    release_each(gate, last, &mut closed).await
 }
 
 /// Renews a lease until its holder or the gate gives it up. Returns whether the lease is then left alone.
-async fn is_given_up(
+async fn is_left_alone(
     given_up: oneshot::Receiver<()>,
     closed: &mut watch::Receiver<bool>,
-    renewals: impl Future<Output = ()>,
+    renewals: impl Future<Output = Ended>,
 ) -> bool {
     let given_up = async {
         let closed = pin!(closed.wait_for(|is_closed| *is_closed));
@@ -167,31 +200,41 @@ async fn is_given_up(
     let mut given_up = pin!(given_up);
     match select(&mut given_up, pin!(renewals)).await {
         Either::Left((is_left_alone, _)) => is_left_alone,
-        Either::Right(((), _)) => given_up.await,
+        Either::Right((Ended::Lost, _)) => given_up.await,
+        Either::Right((Ended::Over, _)) => false,
     }
 }
 
-/// Renews a lease whenever it is due. Ends when it is lost, or has ended without having been renewed.
-async fn renew_until_lost(gate: &Gate, lease: Duration, mut due: Instant, held: &watch::Sender<Held>) {
-    loop {
-        sleep_until(due).await;
-        let (sent, receipt) = (Instant::now(), held.borrow().receipt.clone());
-        let error = match gate.renew(&receipt).await {
-            Ok(receipt) => {
-                held.send_replace(Held { receipt, deadline: deadline(sent, lease) });
-                due = gate.renewal_tick(sent + lease / 3, lease);
-                continue;
+impl Renewals {
+    /// Renews whenever it is due.
+    async fn until_end(&mut self) -> Ended {
+        let Self { gate, lease, due, held, until } = self;
+        loop {
+            sleep_until(*due).await;
+            let sent = Instant::now();
+            if lock(until).is_some_and(|until| until <= sent) {
+                tracing::debug!("a lease is released, because its holder has made no progress");
+                return Ended::Over;
             }
-            Err(error) => error,
-        };
-        tracing::warn!(error = %chain(&error), "could not renew a lease");
-        if is_lost(&error) {
-            return held.send_modify(|held| held.deadline = sent);
+            let receipt = held.borrow().receipt.clone();
+            let error = match gate.renew(&receipt).await {
+                Ok(receipt) => {
+                    held.send_replace(Held { receipt, deadline: deadline(sent, *lease) });
+                    *due = gate.renewal_tick(sent + *lease / 3, *lease);
+                    continue;
+                }
+                Err(error) => error,
+            };
+            tracing::warn!(error = %chain(&error), "could not renew a lease");
+            if is_lost(&error) {
+                held.send_modify(|held| held.deadline = sent);
+                return Ended::Lost;
+            }
+            if Instant::now() >= held.borrow().deadline {
+                return Ended::Lost;
+            }
+            *due = Instant::now() + *lease / TRIES;
         }
-        if Instant::now() >= held.borrow().deadline {
-            return;
-        }
-        due = Instant::now() + lease / TRIES;
     }
 }
 
