@@ -1,6 +1,7 @@
 //! The `tollgate` command: it creates the tables that the library needs, shows their rows, limits callers, and tries
 //! limits on traffic.
 
+mod confirm;
 mod database;
 mod distribute;
 mod doctor;

@@ -1,6 +1,8 @@
 //! `tollgate override`: other numbers, deny or unlimited.
 
+mod loss;
 mod meaning;
+mod words;
 
 use std::time::Duration;
 
@@ -9,16 +11,17 @@ use clap::Subcommand;
 use serde::Serialize;
 use serde_json::json;
 use sqlx::{Connection, PgConnection};
-use tollgate::{
-    Effect, Key, Limit, LimitKind, Limiter, Limits, NewOverride, Override, Overrides, Span, Tokens, migrate,
-};
+use tollgate::{Effect, Key, Limit, LimitKind, Limiter, Limits, NewOverride, Override, Overrides, Tokens, migrate};
 
 use crate::database::{DatabaseArgs, clock};
 use crate::error::CommandError;
 use crate::limits_file::LimitsArgs;
-use crate::output::{GOOD, OutputArgs, instant, printable, shown, span, styled};
+use crate::output::{GOOD, OutputArgs, printable, styled};
 use crate::target::key;
+use loss::expect_meant;
 use meaning::{Meaning, asked};
+pub(crate) use words::words;
+use words::{labelled, line, whom};
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum OverrideCommand {
@@ -30,6 +33,9 @@ pub(crate) enum OverrideCommand {
     /// Several overrides may be live at once. Deny beats unlimited, and unlimited beats numbers, whether they are for
     /// the key or for every key. Numbers for the key beat numbers for every key. Among several of these, the last ones
     /// set count. Services that watch overrides follow within about a second, SQL functions at once.
+    ///
+    /// If the new numbers are lower than those that count now, the command says which these are, and asks. Where nobody
+    /// can answer, it sets nothing without `--yes`.
     #[command(override_usage = "tollgate override set [OPTIONS] --reason <TEXT> <NAME> <KEY|--every-key> \
                                 <--deny|--unlimited|--rate N|--overdraft N>")]
     Set(SetArgs),
@@ -86,6 +92,10 @@ pub(crate) struct SetArgs {
     /// Also forgive what the key has used so far. This empties a wallet.
     #[arg(long, conflicts_with = "every_key")]
     reset: bool,
+
+    /// Set numbers that are lower than those that count now, and do not ask.
+    #[arg(long)]
+    yes: bool,
 
     /// Why you set it, for the people who find it later.
     #[arg(long, value_name = "TEXT")]
@@ -192,27 +202,7 @@ pub(crate) async fn run(command: OverrideCommand) -> Result<(), CommandError> {
 async fn set(args: SetArgs) -> Result<(), CommandError> {
     let mut conn = args.database.connect().await?;
     let (limit, is_known) = named(&args, &mut conn).await?;
-    let new = match &args.effect {
-        EffectArgs { deny: true, .. } => NewOverride::deny(&limit),
-        EffectArgs { unlimited: true, .. } => NewOverride::unlimited(&limit),
-        EffectArgs { rate, overdraft, .. } => NewOverride::numbers(&numbers(&args, &limit, *rate, *overdraft)?),
-    };
-    let mut new = new.label(&args.label).reason(&args.reason);
-    if let Some(key) = &args.whom.key {
-        new = new.of_key(key.clone());
-    }
-    if let Some(from) = args.from {
-        new = new.from(from);
-    }
-    if let Some(until) = args.until {
-        new = new.until(until);
-    }
-    if let Some(span) = args.lasting {
-        new = new.lasting(span);
-    }
-    if let Some(who) = &args.by {
-        new = new.by(who);
-    }
+    let new = new(&args, &limit, &mut conn).await?;
     let parts = migrate::parts(&mut conn).await?;
     let mut tx = conn.begin().await?;
     let told = new.set(&mut tx).await?;
@@ -238,6 +228,36 @@ async fn set(args: SetArgs) -> Result<(), CommandError> {
         let all = [set].into_iter().chain(replaced).chain(others).chain(document.means()).chain(unknown);
         all.collect::<Vec<_>>().join("\n")
     })
+}
+
+/// The override that is to be set.
+async fn new(args: &SetArgs, limit: &Limit, conn: &mut PgConnection) -> Result<NewOverride, CommandError> {
+    let new = match &args.effect {
+        EffectArgs { deny: true, .. } => NewOverride::deny(limit),
+        EffectArgs { unlimited: true, .. } => NewOverride::unlimited(limit),
+        EffectArgs { rate, overdraft, .. } => {
+            let numbers = numbers(args, limit, *rate, *overdraft)?;
+            expect_meant(args, limit, &numbers, conn).await?;
+            NewOverride::numbers(&numbers)
+        }
+    };
+    let mut new = new.label(&args.label).reason(&args.reason);
+    if let Some(key) = &args.whom.key {
+        new = new.of_key(key.clone());
+    }
+    if let Some(from) = args.from {
+        new = new.from(from);
+    }
+    if let Some(until) = args.until {
+        new = new.until(until);
+    }
+    if let Some(span) = args.lasting {
+        new = new.lasting(span);
+    }
+    if let Some(who) = &args.by {
+        new = new.by(who);
+    }
+    Ok(new)
 }
 
 /// The override that was set, and those beside it.
@@ -336,48 +356,4 @@ async fn remove(args: RemoveArgs) -> Result<(), CommandError> {
         let means = standing.filter(Meaning::tells).map(|standing| format!("now: {}", standing.text()));
         [removed].into_iter().chain(means).collect::<Vec<_>>().join("\n")
     })
-}
-
-/// A label in words; nothing where there is none.
-fn labelled(label: &str) -> Option<String> {
-    Some(label).filter(|label| !label.is_empty()).map(|label| format!("label {}", printable(label)))
-}
-
-fn whom(key: Option<&Key>) -> String {
-    key.map_or_else(|| "every key".to_owned(), shown)
-}
-
-/// An override in one line.
-fn line(said: &Override, now: DateTime<Utc>) -> String {
-    let Override { limit, key, .. } = said;
-    format!("{} for {}: {}", printable(limit), whom(key.as_ref()), words(said, now))
-}
-
-/// The effect, the end, the label, the author and the reason of an override.
-pub(crate) fn words(said: &Override, now: DateTime<Utc>) -> String {
-    let effect = match said.effect {
-        Effect::Deny => "denied".to_owned(),
-        Effect::Unlimited => "unlimited".to_owned(),
-        Effect::Numbers { kind: LimitKind::Wallet, max_reserved, .. } => format!("overdraft of {max_reserved}"),
-        Effect::Numbers { rate, period, capacity, max_reserved, .. } => {
-            let reserved =
-                if max_reserved > Tokens::ZERO { format!(", down to -{max_reserved}") } else { String::new() };
-            format!("{rate} each {}, at most {capacity}{reserved}", Span(period))
-        }
-        Effect::Slowed { share } => {
-            let present = said.share(now).unwrap_or(share);
-            format!("slowed down to {} % of its rate", f64::from(present / 1_000) / 10.0)
-        }
-        Effect::Unreadable => "denied, for it cannot be read".to_owned(),
-        _ => "something that this release does not know".to_owned(),
-    };
-    let later = |at: DateTime<Utc>| format!("in {}, at {}", span((at - now).to_std().unwrap_or_default()), instant(at));
-    let when = match said.ends_at {
-        Some(at) if at <= now => format!(", over since {}", instant(at)),
-        _ if said.starts_at > now => format!(", begins {}", later(said.starts_at)),
-        Some(at) => format!(", ends {}", later(at)),
-        None => ", until it is removed".to_owned(),
-    };
-    let label = labelled(&said.label).map(|label| format!("{label}, ")).unwrap_or_default();
-    format!("{effect}{when} ({label}{}: {})", printable(&said.set_by), printable(&said.reason))
 }

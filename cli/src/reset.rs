@@ -1,12 +1,11 @@
 //! `tollgate reset`: one key, or all keys of a limit.
 
-use std::io::{IsTerminal, Write, stderr, stdin};
-
 use futures_util::future::try_join_all;
 use serde_json::json;
 use sqlx::PgPool;
 use tollgate::{Gate, Key, Limit, LimitKind, migrate};
 
+use crate::confirm::{confirmed, expect_terminal};
 use crate::database::{DatabaseArgs, begin};
 use crate::error::{CommandError, Exit};
 use crate::output::{OutputArgs, counted};
@@ -46,7 +45,7 @@ pub(crate) async fn run(args: ResetArgs) -> Result<Exit, CommandError> {
 async fn all(args: &ResetArgs) -> Result<Exit, CommandError> {
     let limit = args.target.limits.limit(&args.target.name)?;
     let pool = args.database.pool(CONNECTIONS).await?;
-    let reset = if args.yes || confirmed(&pool, &limit).await? { fill_up(&pool, &limit).await? } else { 0 };
+    let reset = if args.yes || is_meant(&pool, &limit).await? { fill_up(&pool, &limit).await? } else { 0 };
     args.output.print(&json!({ "limit": limit.name(), "reset": reset }), || match reset {
         0 => "nothing was reset".to_owned(),
         _ => format!("reset {} of {:?}", counted(reset, "key"), limit.name()),
@@ -89,24 +88,18 @@ async fn page(pool: &PgPool, limit: &Limit, last: Option<&Key>) -> Result<Vec<Ke
 }
 
 /// Whether somebody at a terminal confirms it; the question says how many keys the limit has rows for.
-async fn confirmed(pool: &PgPool, limit: &Limit) -> Result<bool, CommandError> {
-    if !stdin().is_terminal() {
-        return Err(CommandError::new("nothing was reset: this asks first, and nobody can answer here", "say --yes"));
-    }
+async fn is_meant(pool: &PgPool, limit: &Limit) -> Result<bool, CommandError> {
+    expect_terminal("nothing was reset")?;
     let keys = sqlx::query_scalar::<_, i64>(
         "select pg_catalog.count(distinct key) from tollgate.balances where name = $1 and storage = $2",
     );
     let keys = keys.bind(limit.name()).bind(storage::name(limit.spec().storage)).persistent(false);
     let keys = counted(keys.fetch_one(&mut *begin(pool).await?).await?, "key");
     if limit.spec().kind == LimitKind::Wallet {
-        write!(stderr(), "Empty {keys} of wallet {:?}? [y/N] ", limit.name())?;
+        confirmed(&format!("Empty {keys} of wallet {:?}?", limit.name()))
     } else {
-        write!(stderr(), "Fill up {keys} of limit {:?}, and forgive their debts? [y/N] ", limit.name())?;
+        confirmed(&format!("Fill up {keys} of limit {:?}, and forgive their debts?", limit.name()))
     }
-    stderr().flush()?;
-    let mut answer = String::new();
-    stdin().read_line(&mut answer)?;
-    Ok(matches!(answer.trim(), "y" | "Y" | "yes"))
 }
 
 /// As many keys as a lane of the gate takes in a few batches.

@@ -5,7 +5,9 @@ use std::process::Output;
 use serde_json::Value;
 use tollgate::{Limit, MINUTE, Overrides};
 
-use super::{EXAMPLE, failure, run, stdout, tollgate};
+use super::limits::Scratch;
+use super::{EXAMPLE, failure, run, stdout, text, tollgate};
+use crate::terminal::Terminal;
 use crate::world::{OWNER, World};
 
 fn command(world: &World, args: &[&str]) -> Output {
@@ -60,7 +62,7 @@ async fn what_is_set_says_what_it_replaces_what_else_is_live_and_where_the_key_s
     };
     told(&["consume", "send_message", "ada", "--cost", "20"]);
 
-    let first = set(&["--rate", "5"]);
+    let first = set(&["--rate", "5", "--yes"]);
     let lines: Vec<_> = first.lines().collect();
     assert_eq!(lines[0], "set: send_message for ada: 5 each 1m, at most 5, until it is removed (me: x)");
     assert!(lines[1].starts_with("now: ") && lines[1].contains(" of 5 used; granted again in "), "{first}");
@@ -111,6 +113,99 @@ async fn what_is_set_says_what_it_replaces_what_else_is_live_and_where_the_key_s
     assert!(gone.contains("there is no override of limit \"send_message\" for ada, label vip"), "{gone}");
     assert!(stdout(&remove(&[])).starts_with("removed: send_message for ada\n"));
     told(&["check", "send_message", "ada", "--cost", "6"]);
+}
+
+/// Where nobody can answer. `send_message` gives 10 each minute, at most 20.
+#[tokio::test]
+async fn numbers_below_those_that_count_are_set_only_with_yes() {
+    let plan = ["ada", "--rate", "100000", "--per", "1d", "--label", "plan"];
+    let stories: [(&[&str], &[&str], Option<&str>); 14] = [
+        (&[], &["ada", "--rate", "9", "--capacity", "20"], Some("ada, from 10 each 1m, at most 20 (its definition)")),
+        (&[], &["ada", "--rate", "10"], Some("ada, from 10 each 1m, at most 20 (its definition)")),
+        (&[], &["ada", "--rate", "20", "--per", "121s"], Some("(its definition)")),
+        (&[], &["ada", "--rate", "20", "--per", "2m"], None),
+        (&[], &["--every-key", "--rate", "5"], Some("every key, from 10 each 1m, at most 20 (its definition)")),
+        (&plan, &["ada", "--rate", "5000", "--per", "1d", "--label", "support"], Some("(label plan, me: x)")),
+        (&plan, &["ada", "--rate", "5000", "--per", "1h", "--label", "support"], Some("at most 100000")),
+        (&plan, &["ada", "--rate", "100000", "--per", "1d", "--label", "support"], None),
+        (&plan, &["ada", "--rate", "99999", "--per", "1d", "--label", "plan"], Some("from 100000 each 1day")),
+        (&plan, &["bob", "--rate", "5000", "--label", "support"], None),
+        (&plan, &["ada", "--rate", "5000", "--from", "2100-01-01T00:00:00Z"], Some("(label plan, me: x)")),
+        (&["ada", "--unlimited"], &["ada", "--rate", "5000"], Some("from unlimited, until it is removed (me: x)")),
+        (&["ada", "--unlimited"], &["ada", "--rate", "5", "--label", "support"], None),
+        (&["--every-key", "--rate", "500"], &["ada", "--rate", "400"], Some("from 500 each 1m, at most 500")),
+    ];
+    for (before, after, lowered) in stories {
+        let world = World::new().await;
+        let set = |args: &[&str]| {
+            command(&world, &[&["override", "set", "send_message"], args, &["--reason", "x", "--by", "me"]].concat())
+        };
+        if !before.is_empty() {
+            stdout(&set(before));
+        }
+        let count = async || Overrides::read(&mut world.connect().await).await.unwrap().all();
+        let there = count().await;
+        let Some(lowered) = lowered else {
+            assert_eq!(text(&set(after).stderr), "", "{after:?}");
+            continue;
+        };
+        let warned = set(after);
+        let told = text(&warned.stderr);
+        assert!(told.starts_with("warning: this lowers send_message for ") && told.contains(lowered), "{told}");
+        let remedy = "\nerror: nothing was set: this asks first, and nobody can answer here (say --yes)\n";
+        assert!(told.ends_with(remedy) && warned.status.code() == Some(1), "{told}");
+        assert_eq!(count().await, there, "{after:?}");
+        let meant = set(&[after, &["--yes", "--json"]].concat());
+        assert!(text(&meant.stderr).contains(lowered), "{meant:?}");
+        let document: Value = serde_json::from_str(&stdout(&meant)).unwrap();
+        assert_eq!(document["limit"], "send_message");
+        assert_ne!(count().await, there, "{after:?}");
+    }
+}
+
+#[tokio::test]
+async fn a_deny_and_a_free_pass_are_set_unasked() {
+    let world = World::new().await;
+    for effect in ["--deny", "--unlimited"] {
+        let set = command(&world, &["override", "set", "send_message", "ada", effect, "--reason", "x"]);
+        assert_eq!((text(&set.stderr), set.status.code()), (String::new(), Some(0)));
+    }
+}
+
+#[tokio::test]
+async fn an_overdraft_and_slots_are_not_lowered_unasked_either() {
+    let file = Scratch::new(
+        "lowered.toml",
+        "[credits]\nkind = 'wallet'\noverdraft = 50\n[jobs]\nkind = 'concurrency'\nrate = 5\nlease = '1m'",
+    );
+    let world = World::new().await;
+    let set = |args: &[&str]| {
+        let all = [&["override", "set"], args, &["--reason", "x"]].concat();
+        run(tollgate().args(all).env("DATABASE_URL", world.command_url()).env("TOLLGATE_LIMITS", &file.0))
+    };
+    for (less, from) in [
+        (&["credits", "ada", "--overdraft", "49"][..], "from overdraft of 50 (its definition)"),
+        (&["jobs", "ada", "--rate", "4"], "from 5 each 1m, at most 5 (its definition)"),
+    ] {
+        let refused = set(less);
+        assert!(failure(&refused).contains("say --yes") && text(&refused.stderr).contains(from), "{refused:?}");
+    }
+    for more in [&["credits", "ada", "--overdraft", "51"][..], &["jobs", "ada", "--rate", "5", "--per", "10m"]] {
+        assert_eq!(text(&set(more).stderr), "");
+    }
+}
+
+#[tokio::test]
+async fn at_a_terminal_somebody_is_asked_whether_lower_numbers_are_meant() {
+    let world = World::new().await;
+    let args = ["override", "set", "send_message", "ada", "--rate", "5", "--reason", "x"];
+    for (answer, code, there) in [("n\r", 1, 0), ("\r", 1, 0), ("y\r", 0, 1)] {
+        let mut terminal = Terminal::start(&world, &args, Some(EXAMPLE));
+        terminal.until(|text| text.contains("(its definition)") && text.contains("Set it all the same? [y/N] ")).await;
+        terminal.press(answer);
+        assert_eq!(terminal.ended().await, code, "{answer:?}");
+        assert_eq!(Overrides::read(&mut world.connect().await).await.unwrap().all().len(), there, "{answer:?}");
+    }
 }
 
 #[tokio::test]
