@@ -114,6 +114,15 @@ impl Limit {
         Some(slow)
     }
 
+    /// A fraction of the limit, in millionths and in one row, as `Terms::fraction` has it.
+    pub(crate) fn fraction(self, millionths: i64) -> Self {
+        let of = |whole: Tokens| i128::from(whole.micros()) * i128::from(millionths) / 1_000_000;
+        let [rate, most] = [self.rate, self.most()].map(|whole| i64::try_from(of(whole)).unwrap_or(whole.micros()));
+        let mut part = self.shards(1);
+        (part.0.rate, part.0.capacity) = (Tokens::from_micros(rate.max(1)), Some(Tokens::from_micros(most)));
+        part
+    }
+
     #[track_caller]
     const fn define(name: &'static str, kind: LimitKind, rate: u64, period: Duration) -> Self {
         if let Some(fault) = name_fault(name) {

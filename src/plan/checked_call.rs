@@ -246,7 +246,7 @@ impl CheckedCall {
         let items = self.asked_mut()?;
         for target in items.iter_mut().map(|item| &mut item.target) {
             target.terms = target.terms.fraction(millionths);
-            (target.rows.count, target.limit) = (1, target.limit.clone().shards(1));
+            (target.rows.count, target.limit) = (1, target.limit.clone().fraction(millionths));
         }
         let is_no_bucket =
             |item: &Item<Ask>| matches!(item.target.limit.kind, LimitKind::Concurrency | LimitKind::Wallet);

@@ -44,6 +44,7 @@ async fn a_local_share_serves_while_it_lasts_and_tells_of_itself() {
     let served = Served::behind(TollgateLayer::new(gate).limit(LIMIT)).await;
     let first = served.get("/").await;
     assert_eq!((first.status().as_u16(), field(&first, "ratelimit")), (200, r#""some";r=1;t=1800"#));
+    assert_eq!(field(&first, "ratelimit-policy"), r#""some";q=2;w=3600"#);
     assert_eq!(served.statuses("/", 2).await, [200, 429]);
     let retry_after: u64 = field(&served.get("/").await, "retry-after").parse().unwrap();
     assert!((1_700..=1_800).contains(&retry_after), "{retry_after}");
