@@ -96,6 +96,8 @@ comment on table tollgate.overrides is
     'what operators say over definitions: other numbers of the same kind, slowed, deny or unlimited; in their units';
 comment on column tollgate.overrides.key is 'whom it applies to; empty for every key, the global row too';
 comment on column tollgate.overrides.label is 'tells several of one key apart; each is set and removed by itself';
+comment on column tollgate.overrides.starts_at is
+    'when it begins; one that had begun at set_at counts until it ends, even if the clock steps back';
 comment on column tollgate.overrides.rate is
     'of numbers, the rate; of slowed, its share at starts_at in millionths, which grows to the whole until ends_at';
 
@@ -320,11 +322,15 @@ returns table (kind text, shards int2, storage text, flow "char", rate int8, per
            null::text, null::timestamptz
       from tollgate.limits d where d.name = limit_name $$;
 
+-- Whether an override counts at an instant. One that had begun when it was set has begun, even if the clock steps back.
+create function tollgate._is_live(starts_at timestamptz, ends_at timestamptz, set_at timestamptz, at timestamptz)
+returns bool language sql immutable as
+$$ select (starts_at <= set_at or at >= starts_at) and at < ends_at $$;
 -- The share of the rate that a slow-down leaves at an instant, in millionths. It grows each second, until it is the
 -- whole at the end.
 create function tollgate._share(share int8, starts_at timestamptz, ends_at timestamptz, at timestamptz) returns int8
 language sql immutable as $$
-    select share + div((1000000 - share)::numeric * floor(extract(epoch from at - starts_at)),
+    select share + div((1000000 - share)::numeric * greatest(floor(extract(epoch from at - starts_at)), 0),
                        extract(epoch from ends_at - starts_at))::int8 $$;
 
 -- The same under the overrides that are live: the numbers that count, whether an override has set them, and the effect
@@ -351,20 +357,21 @@ returns table (kind text, shards int2, storage text, flow "char", rate int8, per
       left join lateral (
           select o.* from (values (of_key), ('')) k (key)
             join tollgate.overrides o on o.name = limit_name and o.key = k.key
-           where c.at >= o.starts_at and c.at < o.ends_at and o.effect = 'numbers'
+           where tollgate._is_live(o.starts_at, o.ends_at, o.set_at, c.at) and o.effect = 'numbers'
              and o.kind = d.kind and (o.max_reserved = 0 or d.storage = 'durable')
            order by o.key = '', o.set_at desc, o.label desc limit 1) n on true
       left join lateral (
           select case o.effect when 'unlimited' then o.effect else 'deny' end as effect, o.ends_at
             from (values (of_key), ('')) k (key)
             join tollgate.overrides o on o.name = limit_name and o.key = k.key
-           where c.at >= o.starts_at and c.at < o.ends_at and o.effect not in ('numbers', 'slowed')
+           where tollgate._is_live(o.starts_at, o.ends_at, o.set_at, c.at) and o.effect not in ('numbers', 'slowed')
            order by 1, 2 desc limit 1) r on true
       left join lateral (
           select min(tollgate._share(o.rate, o.starts_at, o.ends_at, c.at)) as share
             from (values (of_key), ('')) k (key)
             join tollgate.overrides o on o.name = limit_name and o.key = k.key
-           where c.at >= o.starts_at and c.at < o.ends_at and o.effect = 'slowed' and d.flow <> 'w') s on true $$;
+           where tollgate._is_live(o.starts_at, o.ends_at, o.set_at, c.at) and o.effect = 'slowed' and d.flow <> 'w'
+      ) s on true $$;
 
 -- Inserts a row, unless there is one.
 create function tollgate._insert(storage text, limit_name text, key text, flow "char", value int8, ts int8,
@@ -811,8 +818,12 @@ begin
         if verb = 'settle' or greatest(now, l.ts) <= tollgate._micros(greatest(ready_at, decided_at)) then
             back := (amount - actual) * 1000000;
         end if;
-        if (select o.effect = 'unlimited' from tollgate._overridden(limit_name, key, decided_at) o) then
-            -- It was charged nothing.
+        -- Under an unlimited override that was set by then, it was charged nothing. One that was set later charged
+        -- before, whenever it starts. While the clock is behind its setting, nobody knows which came first.
+        if exists (select from (values (key), ('')) k (key)
+                     join tollgate.overrides o on o.name = limit_name and o.key = k.key
+                    where o.effect = 'unlimited' and (o.set_at <= decided_at or o.set_at > clock)
+                      and tollgate._is_live(o.starts_at, o.ends_at, o.set_at, decided_at)) then
             back := 0;
         end if;
         v := tollgate._settle(q.flow, q.rate, q.period, l.value, l.ts, q.flow <> 'w' and l.list is not null, l.full_at,

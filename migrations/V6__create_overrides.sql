@@ -84,7 +84,7 @@ begin
     end if;
     select o.* into was from tollgate.overrides o
      where o.name = limit_name collate "C" and o.key = key collate "C" and o.label = label collate "C";
-    if starts_at > clock and was.starts_at <= clock and was.ends_at > clock then
+    if starts_at > clock and tollgate._is_live(was.starts_at, was.ends_at, was.set_at, clock) then
         raise exception using errcode = 'TG002', message = format(
             'limit %L: an override of label %L is live, and this one begins later (give it another label, or remove '
             'that one)', limit_name, label);
@@ -102,7 +102,7 @@ begin
         select row(o.*)::tollgate.override from tollgate.overrides o
          where o.name = limit_name collate "C" and o.key in (key collate "C", '')
            and (o.key <> key collate "C" or o.label <> label collate "C")
-           and clock >= o.starts_at and clock < o.ends_at
+           and tollgate._is_live(o.starts_at, o.ends_at, o.set_at, clock)
          order by o.key = '', o.set_at desc, o.label desc))::tollgate.override_set;
 -- The last two are those of an instant that does not fit, and of an infinite span.
 exception when integrity_constraint_violation or numeric_value_out_of_range or datetime_field_overflow
@@ -137,7 +137,8 @@ language plpgsql security definer set search_path = pg_catalog, pg_temp set row_
 #variable_conflict use_variable
 declare
     of_key text collate "C" := tollgate._whom(limit_name, key, every_key);
-    clock timestamptz; fault text; was tollgate.override; present int8; share int8; written tollgate.override;
+    clock timestamptz; fault text; was tollgate.override; is_live bool; present int8; share int8;
+    written tollgate.override;
 begin
     fault := case
         when (percent between 1 and 99) is not true then 'percent is what a report leaves of the rate, from 1 to 99'
@@ -162,12 +163,13 @@ begin
         clock := clock_timestamp();
         select o.* into was from tollgate.overrides o
          where o.name = limit_name collate "C" and o.key = of_key and o.label = 'slowdown';
-        if clock >= was.starts_at and clock < least(was.ends_at, was.starts_at + cool_down) then
+        is_live := tollgate._is_live(was.starts_at, was.ends_at, was.set_at, clock);
+        -- A clock that has stepped back may show an earlier instant.
+        if is_live and clock > was.starts_at - cool_down and clock < was.starts_at + cool_down then
             return was;
         end if;
         continue when attempt = 0;
-        present := case when clock >= was.starts_at and clock < was.ends_at
-                        then tollgate._share(was.rate, was.starts_at, was.ends_at, clock) else 1000000 end;
+        present := case when is_live then tollgate._share(was.rate, was.starts_at, was.ends_at, clock) else 1000000 end;
         -- A reporter with a higher least share does not speed the limit up.
         share := greatest(1, least(present, greatest(least_percent * 10000, present * percent / 100)));
         written := tollgate._report(limit_name, of_key, 'slowdown', 'slowed', share, clock,
@@ -208,7 +210,7 @@ begin
         ends_at := to_timestamp(ceil(extract(epoch from ends_at)));
         select o.* into was from tollgate.overrides o
          where o.name = limit_name collate "C" and o.key = of_key and o.label = 'pause';
-        is_live := clock >= was.starts_at and clock < was.ends_at;
+        is_live := tollgate._is_live(was.starts_at, was.ends_at, was.set_at, clock);
         if is_over or is_live and was.ends_at >= ends_at then
             return case when is_live then was end;
         end if;

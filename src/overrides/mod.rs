@@ -68,7 +68,8 @@ use table::{Snapshot, Stamp};
 ///
 /// An override starts and ends by the database's clock: its last reading, carried on by the monotonic clock of this
 /// process. So an override is never early, and is late by the time of a reading at most. On a machine that was
-/// suspended it is late until the next reading.
+/// suspended it is late until the next reading. An override without a start has begun when it is set, even if the clock
+/// steps back.
 ///
 /// # Cost
 ///

@@ -105,7 +105,8 @@ impl NewOverride {
         self
     }
 
-    /// Starts at this instant of the database's clock, instead of at once.
+    /// Starts at this instant of the database's clock, instead of at once. One that starts at once has begun, even if
+    /// the clock steps back.
     pub fn from(mut self, at: DateTime<Utc>) -> Self {
         self.starts_at = Some(at);
         self

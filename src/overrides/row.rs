@@ -23,7 +23,7 @@ pub struct Override {
     pub label: String,
     /// Its effect.
     pub effect: Effect,
-    /// When it starts to count.
+    /// When it starts to count. Where no start was named, that is [`set_at`](Self::set_at).
     pub starts_at: DateTime<Utc>,
     /// When it ends; `None` if it counts until it is removed.
     pub ends_at: Option<DateTime<Utc>>,
@@ -88,7 +88,8 @@ impl Override {
     /// The share of the rate that a [slow-down](Effect::Slowed) leaves at an instant, in millionths.
     #[must_use]
     pub fn share(&self, now: DateTime<Utc>) -> Option<u32> {
-        self.cut()?.share_at(now.into())
+        let cut = self.cut().filter(|_| self.is_live(now))?;
+        cut.share_at(cut.starts_at.max(now.into()))
     }
 
     /// The cut of the rate that a slow-down is.
@@ -97,10 +98,11 @@ impl Override {
         Some(Cut { share, starts_at: self.starts_at.into(), ends_at: ends_at.into() })
     }
 
-    /// Whether it counts at an instant.
+    /// Whether it counts at an instant. An override that had begun when it was set has begun, even if the clock steps
+    /// back.
     #[must_use]
     pub fn is_live(&self, now: DateTime<Utc>) -> bool {
-        self.starts_at <= now && !self.is_over(now)
+        self.starts_at <= now.max(self.set_at) && !self.is_over(now)
     }
 
     /// Whether it has ended.

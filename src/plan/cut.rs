@@ -25,7 +25,8 @@ impl Cut {
     /// The cut that counts after a report of trouble, if this one counted last. Within the cool-down that is the same.
     #[must_use]
     pub fn reported(last: Option<Self>, how: &SlowDown, now: Timestamp) -> Self {
-        let present = match last.and_then(|cut| Some((cut, cut.share_at(now)?))) {
+        // A cut that was reported has begun, even if the clock steps back.
+        let present = match last.and_then(|cut| Some((cut, cut.share_at(now.max(cut.starts_at))?))) {
             Some((cut, _)) if cut.is_cooling_down(how, now) => return cut,
             Some((_, share)) => share,
             None => Self::WHOLE,
@@ -52,9 +53,10 @@ impl Cut {
         Some(self.share.saturating_add(u32::try_from(grown).ok()?).min(Self::WHOLE))
     }
 
-    /// Whether reports at an instant change nothing, because the cut is so young.
+    /// Whether reports at an instant change nothing, because the cut is so young. A clock that has stepped back may
+    /// show an earlier instant.
     pub(crate) fn is_cooling_down(self, how: &SlowDown, now: Timestamp) -> bool {
-        (self.starts_at..self.starts_at.plus(how.cool_down)).contains(&now)
+        now < self.starts_at.plus(how.cool_down) && self.starts_at < now.plus(how.cool_down)
     }
 
     /// A limit under this cut; `None` if it has no rate, or is not cut at this instant.

@@ -12,6 +12,7 @@ mod lost;
 mod rights;
 mod rule;
 mod settings;
+mod settled;
 mod several;
 mod traps;
 mod triggers;

@@ -8,6 +8,7 @@ use tollgate::{
     Source, Tokens,
 };
 
+mod clocks;
 mod cuts;
 mod faults;
 mod labels;

@@ -50,7 +50,7 @@ pub(crate) fn words(said: &Override, now: DateTime<Utc>) -> String {
     let later = |at: DateTime<Utc>| format!("in {}, at {}", span((at - now).to_std().unwrap_or_default()), instant(at));
     let when = match said.ends_at {
         Some(at) if at <= now => format!(", over since {}", instant(at)),
-        _ if said.starts_at > now => format!(", begins {}", later(said.starts_at)),
+        _ if !said.is_live(now) => format!(", begins {}", later(said.starts_at)),
         Some(at) => format!(", ends {}", later(at)),
         None => ", until it is removed".to_owned(),
     };

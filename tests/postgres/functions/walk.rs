@@ -35,6 +35,7 @@ async fn the_functions_leave_the_rows_that_the_limiter_leaves() {
         retry_at: None,
         charged: Vec::new(),
         said: BTreeMap::new(),
+        long_ago: second(-2e9),
     };
     run(&mut conn, "begin").await;
     let steps = std::env::var("TOLLGATE_TEST_STEPS").map_or(STEPS, |steps| steps.parse().unwrap());
@@ -163,6 +164,8 @@ struct Walk {
     retry_at: Option<DateTime<Utc>>,
     charged: Vec<Charged>,
     said: BTreeMap<Whom, Said>,
+    /// When the last override of those that are said again was set.
+    long_ago: DateTime<Utc>,
 }
 
 impl Walk {

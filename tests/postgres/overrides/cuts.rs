@@ -23,13 +23,14 @@ async fn a_report_cuts_the_rate_in_the_function_as_in_the_core() {
     for _ in 0..200 {
         let (percent, floor, recovers) = (dice.u8(1..100), dice.u8(1..100), dice.u32(1..86_400));
         let how = SlowDown::new().percent(percent).least_percent(floor).recovers(SECOND * recovers);
-        // The last cut began some seconds ago: it is over, or grows back, or is younger than the cool-down.
-        let (ago, lasting) = (dice.i64(0..40_000_000), dice.i64(0..60_000_000));
+        // The last cut began some seconds ago: it is over, or grows back, or is younger than the cool-down. Or the clock
+        // has stepped back since.
+        let (ago, lasting) = (dice.i64(-20_000_000..40_000_000), dice.i64(0..60_000_000));
         // Citus updates a table of which each node has a copy by constants alone.
         let now =
             sqlx::query_scalar::<_, DateTime<Utc>>("select clock_timestamp()").fetch_one(&mut conn).await.unwrap();
         let [from, until] = [-ago, lasting + 1_000_000 - ago].map(|after| now + TimeDelta::microseconds(after));
-        let sql = "update tollgate.overrides set rate = $1, starts_at = $2, ends_at = $3";
+        let sql = "update tollgate.overrides set rate = $1, starts_at = $2, set_at = $2, ends_at = $3";
         let last = sqlx::query(sql).bind(dice.i64(1..1_000_000)).bind(from).bind(until);
         last.execute(&mut conn).await.unwrap();
         let last = cut(&Overrides::read(&mut conn).await.unwrap().all()[0]);

@@ -103,7 +103,8 @@ async fn the_rate_grows_back_each_second_for_library_and_functions() {
     let shares = [-1, 0, 999_999, 1_000_000, 20_999_999, 21_000_002, 21_000_003];
     let shares = shares.map(|micros| said.share(from + TimeDelta::microseconds(micros)));
     let (one, twenty) = (300_001 + 33_333, 300_001 + 666_665);
-    assert_eq!(shares, [None, Some(300_001), Some(300_001), Some(one), Some(twenty), Some(999_999), None]);
+    // It has begun, even where the clock steps back.
+    assert_eq!(shares, [Some(300_001), Some(300_001), Some(300_001), Some(one), Some(twenty), Some(999_999), None]);
 
     // An empty bucket shows the rate, and the capacity stays.
     let mut tx = conn.begin().await.unwrap();

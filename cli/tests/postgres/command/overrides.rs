@@ -219,6 +219,21 @@ async fn what_a_key_has_without_an_override_is_told_where_it_is_removed() {
     assert!(removed.contains(" used; granted again in ") && removed.ends_with("; --reset forgives\n"), "{removed}");
 }
 
+/// Then the clock steps back.
+#[tokio::test]
+async fn an_override_that_is_set_ahead_of_the_clock_has_begun() {
+    let world = World::with_clock().await;
+    let told = |args: &[&str]| stdout(&command(&world, args));
+    world.set_ahead("1 hour").await;
+    told(&["override", "set", "send_message", "ada", "--deny", "--reason", "x"]);
+    world.set_ahead("0").await;
+    assert_eq!(command(&world, &["check", "send_message", "ada"]).status.code(), Some(2));
+    for args in [&["override", "list"][..], &["inspect", "send_message", "ada"]] {
+        let said = told(args);
+        assert!(said.contains("denied, until it is removed"), "{said}");
+    }
+}
+
 #[tokio::test]
 async fn a_wrong_override_is_one_sentence() {
     let world = World::new().await;

@@ -46,7 +46,9 @@ impl Walk {
             Limit::try_from(renumbered).unwrap()
         });
         let from = self.now + TimeDelta::seconds(self.dice.i64(-100..30));
-        let set_at = second(self.dice.f64());
+        // One that begins where it is set has begun at any instant.
+        let since = if self.dice.bool() { from } else { second(-2e9) };
+        let set_at = since + TimeDelta::microseconds(self.dice.i64(0..1_000_000));
         let said =
             Said { effect, numbers, share, from, until: from + TimeDelta::seconds(self.dice.i64(1..300)), set_at };
         self.say(conn, whom, (effect != "removed").then_some(said)).await;
@@ -59,12 +61,26 @@ impl Walk {
         for whom in now {
             self.say(conn, whom, None).await;
         }
-        for (whom, said) in &charged.said {
+        let mut in_order = charged.said.clone();
+        in_order.sort_by_key(|(_, said)| said.set_at);
+        for (whom, said) in in_order {
             // A slow-down keeps the share that it had.
             let from = if said.share.is_some() { self.now } else { second(-1e9) };
-            let said = Said { from, until: second(1e9), ..said.clone() };
-            self.say(conn, whom.clone(), Some(said)).await;
+            self.long_ago += TimeDelta::seconds(1);
+            let said = Said { from, until: second(1e9), set_at: self.long_ago, ..said };
+            self.say(conn, whom, Some(said)).await;
         }
+        if charged.decided_at < self.now && self.dice.bool() {
+            self.say_unlimited_later(conn, &charged.request).await;
+        }
+    }
+
+    /// What is set now says nothing of charges before, although it says that it began then.
+    async fn say_unlimited_later(&mut self, conn: &mut PgConnection, request: &Request) {
+        let key = if self.dice.bool() { asked(request).0 } else { String::new() };
+        let (from, until) = (second(-1e9), self.now + TimeDelta::microseconds(1));
+        let later = Said { effect: "unlimited", numbers: None, share: None, from, until, set_at: self.now };
+        self.say(conn, (request.limit().name().to_owned(), key, "later".to_owned()), Some(later)).await;
     }
 
     async fn say(&mut self, conn: &mut PgConnection, whom: Whom, said: Option<Said>) {
@@ -98,10 +114,10 @@ impl Walk {
     pub(super) fn said_of(&self, request: &Request) -> Vec<(Whom, Said)> {
         let name = request.limit().name();
         let (key, _) = asked(request);
-        let is_live = |said: &Said| said.from <= self.now && self.now < said.until;
+        let is_live = |said: &Said| said.from <= self.now.max(said.set_at) && self.now < said.until;
         let said = self.said.iter().filter(|(whom, _)| whom.0 == name && (whom.1.is_empty() || whom.1 == key));
         let present = |said: &Said| {
-            let (past, whole) = ((self.now - said.from).num_seconds(), said.until - said.from);
+            let (past, whole) = ((self.now - said.from).num_seconds().max(0), said.until - said.from);
             let grown = |share| i128::from(1_000_000 - share) * i128::from(past) * 1_000_000;
             let grown = |share| grown(share) / i128::from(whole.num_microseconds().unwrap());
             Said { share: said.share.map(|share| share + i64::try_from(grown(share)).unwrap()), ..said.clone() }
