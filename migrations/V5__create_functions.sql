@@ -902,12 +902,12 @@ begin
 end $$;
 
 create function tollgate.credit(limit_name text, key text, amount numeric, once text default null,
-                                kept interval default '24 hours') returns numeric
+                                kept interval default '31 days') returns numeric
 language plpgsql security definer set search_path = pg_catalog, pg_temp set row_security = off as $$ begin
     return tollgate._change('credit', limit_name collate "C", nullif(key, ''), amount, 0, null, null, once, kept, null);
 end $$;
 create function tollgate.debit(limit_name text, key text, amount numeric, once text default null,
-                               kept interval default '24 hours') returns numeric
+                               kept interval default '31 days') returns numeric
 language plpgsql security definer set search_path = pg_catalog, pg_temp set row_security = off as $$ begin
     return tollgate._change('debit', limit_name collate "C", nullif(key, ''), amount, 0, null, null, once, kept, null);
 end $$;

@@ -96,12 +96,12 @@ impl Keeping {
     }
 }
 
-/// The id by which a caller names its call, and the least time for which it is kept.
+/// The id by which a caller names its call, and the least time for which it is kept, if the caller says one.
 #[derive(Clone, Debug, Deserialize, Eq, PartialEq, Serialize)]
 pub(crate) struct Once {
     pub(crate) id: Box<str>,
-    #[serde(with = "written::span")]
-    pub(crate) span: Duration,
+    #[serde(default, with = "written::optional_span")]
+    pub(crate) span: Option<Duration>,
 }
 
 impl Once {
@@ -109,7 +109,7 @@ impl Once {
     pub(crate) fn checked(self) -> Result<Self, CallError> {
         match id_fault(&self.id) {
             Some(fault) => Err(fault),
-            None => checked_span(self.span).map(|_| self),
+            None => self.span.map(checked_span).transpose().map(|_| self),
         }
     }
 }

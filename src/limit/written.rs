@@ -26,7 +26,7 @@ pub(crate) mod span {
     }
 }
 
-pub(super) mod optional_span {
+pub(crate) mod optional_span {
     use std::time::Duration;
 
     use serde::{Deserialize, Deserializer, Serialize, Serializer};
@@ -34,16 +34,11 @@ pub(super) mod optional_span {
     use crate::span::Span;
 
     #[expect(clippy::ref_option, reason = "the signature that serde's `with` calls")]
-    pub(in super::super) fn serialize<S: Serializer>(
-        span: &Option<Duration>,
-        serializer: S,
-    ) -> Result<S::Ok, S::Error> {
+    pub(crate) fn serialize<S: Serializer>(span: &Option<Duration>, serializer: S) -> Result<S::Ok, S::Error> {
         span.map(Span).serialize(serializer)
     }
 
-    pub(in super::super) fn deserialize<'de, D: Deserializer<'de>>(
-        deserializer: D,
-    ) -> Result<Option<Duration>, D::Error> {
+    pub(crate) fn deserialize<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<Duration>, D::Error> {
         Ok(Option::<Span>::deserialize(deserializer)?.map(|Span(span)| span))
     }
 }

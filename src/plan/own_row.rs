@@ -3,6 +3,7 @@ use std::time::Duration;
 use super::alteration::Alteration;
 use super::item::Item;
 use super::row::Row;
+use crate::DAY;
 use crate::algebra::{Ask, Timestamp};
 use crate::call_error::CallError;
 use crate::call_name::{CallName, Drawn, Keeping, Once};
@@ -47,19 +48,20 @@ impl OwnRow {
     pub(super) fn of_items(items: &[Item<Ask>], keeping: Option<Keeping>, once: Option<(Row, Once)>) -> Option<Self> {
         let verb = if items.iter().any(|item| item.action.is_reserving()) { b'r' } else { b't' };
         let (name, once) = match once {
-            Some((row, Once { id, span })) => (name(&row, id.into_string()), Some(span)),
+            Some((row, Once { id, span })) => (name(&row, id.into_string()), Some(span.unwrap_or(DAY))),
             None => (name(items.iter().map(|item| &item.target.rows.first).min()?, Drawn::default().to_string()), None),
         };
         let asked = print(verb, keeping, items.iter().map(|item| (&item.target.rows.first, item.action)));
         Some(Self::new(name, Role::Write { asked, keeping, once }))
     }
 
-    /// The row of a credit or a debit.
+    /// The row of a credit or a debit. Payment services repeat their webhooks for three days and more.
     pub(super) fn of_alteration(item: &Item<Alteration>, cost: Tokens, Once { id, span }: Once) -> Self {
         let (verb, row) =
             (if matches!(item.action, Alteration::Credit(_)) { b'c' } else { b'd' }, &item.target.rows.first);
         let asked = print(verb, None, [(row, Ask::consume(cost))].into_iter());
-        Self::new(name(row, id.into_string()), Role::Write { asked, keeping: None, once: Some(span) })
+        let once = Some(span.unwrap_or(31 * DAY));
+        Self::new(name(row, id.into_string()), Role::Write { asked, keeping: None, once })
     }
 
     /// The stored call of a receipt, which settling uses up.

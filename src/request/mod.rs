@@ -8,6 +8,7 @@ use std::time::Duration;
 
 use chrono::{DateTime, Utc};
 
+use crate::SECOND;
 use crate::call_error::CallError;
 use crate::call_name::{Keeping, Once};
 use crate::error::Error;
@@ -15,7 +16,6 @@ use crate::key::{Key, KeyError, ToKey};
 use crate::limit::Limit;
 use crate::timestamp::Timestamp;
 use crate::tokens::{Tokens, TokensError};
-use crate::{DAY, SECOND};
 pub use alternatives::{first_of, split};
 pub(crate) use checked::CheckedRequest;
 pub(crate) use plain::Plain;
@@ -199,9 +199,9 @@ impl Request {
         self
     }
 
-    /// Carries the call out once under an id of yours, however often you ask. The id is kept for 24 hours, or for the
-    /// span of [`once_for`](Self::once_for), and at least as long as [`lapses_after`](Self::lapses_after) or
-    /// [`tracked_for`](Self::tracked_for) keeps the call.
+    /// Carries the call out once under an id of yours, however often you ask. The id of a credit or a debit is kept for
+    /// 31 days, and any other for 24 hours, or for the span of [`once_for`](Self::once_for). It is kept at least as long
+    /// as [`lapses_after`](Self::lapses_after) or [`tracked_for`](Self::tracked_for) keeps the call.
     ///
     /// One request sets it for the whole call. The same call with the same id is granted again, with
     /// [`Source::Repeated`]. A repeat takes nothing more, whatever the balances are, and its receipt is the same. This
@@ -209,7 +209,8 @@ impl Request {
     /// ask again. A credit and a debit are carried out once, too: use the id of the payment or of the webhook.
     ///
     /// The id is any text of up to 255 bytes, such as that of a job, or of a client's retries (`Idempotency-Key`). Each
-    /// limit and key has its own ids. When an id is forgotten, it can be used again.
+    /// limit and key has its own ids. When a sweep has forgotten an id, a repeat is a new call: it credits or charges
+    /// once more. A row of your own, inserted in the transaction of a [`Limiter`](crate::Limiter), never forgets.
     ///
     /// # Errors
     ///
@@ -238,12 +239,16 @@ impl Request {
     ///
     /// [`Source::Repeated`]: crate::Source::Repeated
     pub fn once(self, id: impl ToString) -> Self {
-        self.once_for(id, DAY)
+        self.named(id, None)
     }
 
     /// Sets [`once`](Self::once) with the least time for which the id is kept.
+    pub fn once_for(self, id: impl ToString, span: Duration) -> Self {
+        self.named(id, Some(span))
+    }
+
     #[expect(clippy::needless_pass_by_value, reason = "a number or a literal needs no `&`")]
-    pub fn once_for(mut self, id: impl ToString, span: Duration) -> Self {
+    fn named(mut self, id: impl ToString, span: Option<Duration>) -> Self {
         self.once = Some(Once { id: id.to_string().into(), span });
         self
     }

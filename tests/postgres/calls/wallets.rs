@@ -2,12 +2,12 @@
 
 use std::time::Duration;
 
-use tollgate::{Error, FitError, Limit, MINUTE, Source, Sweeper, Tokens};
+use tollgate::{Error, FitError, HOUR, Limit, MINUTE, Source, Sweeper, Tokens};
 
 use super::left;
 use crate::gate::stage::{patient, pool};
 use crate::teller::tokens;
-use crate::world::{World, limiter, part};
+use crate::world::{World, limiter, part, second, sweeper};
 
 /// A payment is credited once, however often its webhook comes.
 #[tokio::test]
@@ -42,6 +42,28 @@ async fn a_wallet_is_credited_once_for_each_payment_and_pays_only_what_it_has() 
     assert!(matches!(error, Error::DoesNotFit { source: FitError::MixedMoney, .. }), "{error:?}");
     let error = gate.credit(wallet.key(1).cost(Tokens::MAX)).await.unwrap_err();
     assert!(matches!(error, Error::DoesNotFit { source: FitError::BalanceTooLarge, .. }), "{error:?}");
+}
+
+/// Payment services repeat a webhook for days. After the span a repeat is a payment of its own.
+#[tokio::test]
+async fn a_payment_is_credited_once_however_late_in_a_month_its_webhook_comes_again() {
+    let world = World::new().await;
+    let wallet = Limit::wallet("credits");
+    let on_day = |day: u32| second(f64::from(day) * 86_400.0);
+    for (day, source) in [(0, Source::Database), (2, Source::Repeated), (30, Source::Repeated), (32, Source::Database)]
+    {
+        sweeper().margin(Duration::ZERO).at(on_day(day)).sweep(&world.pool).await.unwrap();
+        let mut tx = world.begin().await;
+        let limiter = limiter().at(on_day(day));
+        let credit = limiter.credit(&mut tx, wallet.key(1).cost(500).once("payment 7")).await.unwrap();
+        let debit = limiter.debit(&mut tx, wallet.key(1).cost(100).once("refund 7")).await.unwrap();
+        assert_eq!([credit.source, debit.source], [source; 2], "on day {day}");
+        // Whoever names a span gets that one.
+        let brief = limiter.credit(&mut tx, wallet.key(2).cost(5).once_for("brief", HOUR)).await.unwrap();
+        assert_eq!(brief.source, Source::Database, "on day {day}");
+        tx.commit().await.unwrap();
+    }
+    assert_eq!(left(&world.pool, wallet.key(1)).await, 800, "two credits of 500, and two debits of 100");
 }
 
 /// In a transaction that goes on without it, a call that was dropped between its statements leaves no bucket where

@@ -320,6 +320,9 @@ async fn a_credit_with_an_id_is_given_once_whoever_repeats_it() {
         one::<String>(&mut conn, "select tollgate.debit('money', 'ada', 1, 'refund 1')::text").await,
         "6.500000"
     );
+    // For a month, whoever was first.
+    let days = "select array_agg(distinct kept_until - charged_at)::text from tollgate.calls";
+    assert_eq!(one::<String>(&mut conn, days).await, "{\"31 days\"}");
     // Under no other limit and key.
     assert_eq!(
         one::<String>(&mut conn, "select tollgate.credit('money', 'bob', 5.5, 'payment 1')::text").await,

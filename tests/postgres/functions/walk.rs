@@ -302,7 +302,7 @@ impl Walk {
         };
         let plain = |id: Id| {
             let id = id.map_or("null".to_owned(), |id| quoted(&id.to_string()));
-            format!("0, null, null, {id}, '24 hours'")
+            format!("0, null, null, {id}, '31 days'")
         };
         let (sql, reserves) = match call {
             Call::Check(requests) | Call::Consume(requests) | Call::Reserve(requests) => {
