@@ -111,6 +111,15 @@ pub enum CallError {
     /// A [`split`](crate::split) asks a limit and key that its call asks again.
     #[error("a split asks a key that its call asks once more (ask each key once)")]
     SplitTwice,
+    /// The call asks more keys than [`Limiter::max_keys`](crate::Limiter::max_keys) or
+    /// [`GateBuilder::max_keys`](crate::GateBuilder::max_keys) allows.
+    #[error("one call asks {keys} keys, and at most {most} are allowed (ask fewer at once, or raise `max_keys`)")]
+    TooManyKeys {
+        /// The number of keys; each alternative counts its own.
+        keys: usize,
+        /// The bound.
+        most: usize,
+    },
     /// Two requests of one call have an id.
     #[error("two requests of one call have an id (say `once` in one of them: it counts for the whole call)")]
     TwoIds,

@@ -16,6 +16,7 @@ use super::server::Server;
 use super::shared::{Settings, Shared};
 use super::wait::Waiters;
 use crate::HOUR;
+use crate::checked::MAX_KEYS;
 use crate::limit::Limit;
 use crate::overrides::Overrides;
 use crate::parts::Parts;
@@ -40,6 +41,7 @@ impl GateBuilder {
     pub(super) fn new(pool: PgPool) -> Self {
         let settings = Settings {
             max_batch: 256,
+            max_keys: MAX_KEYS,
             queue: 10_000,
             lock_timeout: Duration::from_secs(1),
             statement_timeout: Duration::from_secs(5),
@@ -76,6 +78,14 @@ impl GateBuilder {
     /// Sets how many calls share a batch at most; 256 by default, at least 1.
     pub fn max_batch(mut self, calls: usize) -> Self {
         self.settings.max_batch = calls.max(1);
+        self
+    }
+
+    /// Bounds the keys of one call; 2 000 by default, at least 1. A call of more fails with
+    /// [`CallError::TooManyKeys`](crate::CallError::TooManyKeys) before any SQL: it would keep its rows from others for
+    /// seconds. Calls that share a batch count each by itself.
+    pub fn max_keys(mut self, keys: usize) -> Self {
+        self.settings.max_keys = keys.max(1);
         self
     }
 

@@ -53,6 +53,8 @@ impl Shared {
 pub(super) struct Settings {
     /// How many calls one batch takes at most.
     pub(super) max_batch: usize,
+    /// The most keys of one call.
+    pub(super) max_keys: usize,
     /// The most keys of all calls that wait in one lane, and of all calls that wait for locked rows.
     pub(super) queue: usize,
     pub(super) lock_timeout: Duration,

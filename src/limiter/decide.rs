@@ -3,7 +3,7 @@
 use sqlx::PgConnection;
 
 use super::Limiter;
-use crate::checked::{checked, overruled, tell};
+use crate::checked::{checked, expect_few, overruled, tell};
 use crate::error::Error;
 use crate::execution::{Answers, Execution, Look, only};
 use crate::meter::By;
@@ -41,7 +41,12 @@ impl Limiter {
             });
         }
         let plan = Plan::of(planned);
-        let answers = if plan.len() == 0 { Ok(Vec::new()) } else { self.carry_out(conn, &plan).await };
+        let answers = if plan.len() == 0 {
+            Ok(Vec::new())
+        } else {
+            expect_few(plan.count_keys(), self.max_keys, plan.call(0).limit())?;
+            self.carry_out(conn, &plan).await
+        };
         let answers = answers.inspect_err(|error| {
             (0..plan.len()).for_each(|call| tell(By::Limiter, plan.call(call).limit(), &Err(error.clone())));
         })?;
@@ -58,7 +63,7 @@ impl Limiter {
     }
 
     fn checked(&self, call: Call) -> Result<CheckedCall, Error> {
-        checked(call, self.backend.parts, self.overrides.as_ref(), || self.at)
+        checked(call, self.backend.parts, self.max_keys, self.overrides.as_ref(), || self.at)
     }
 
     fn overruled(&self, call: &CheckedCall) -> Option<Answer> {

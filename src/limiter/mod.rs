@@ -117,6 +117,7 @@ pub struct Limiter {
     lock_timeout: Option<Duration>,
     backend: Backend,
     overrides: Option<Overrides>,
+    max_keys: usize,
 }
 
 impl Default for Limiter {

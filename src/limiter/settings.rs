@@ -5,6 +5,7 @@ use chrono::{DateTime, Utc};
 #[cfg(doc)]
 use super::BegunByHand;
 use super::Limiter;
+use crate::checked::MAX_KEYS;
 use crate::overrides::Overrides;
 use crate::parts::Parts;
 use crate::store::Backend;
@@ -13,7 +14,7 @@ use crate::store::Backend;
 impl Limiter {
     /// A limiter by the database's clock, which waits for locks as long as the connection does.
     pub const fn new() -> Self {
-        Self { at: None, lock_timeout: None, backend: Backend::PLAIN, overrides: None }
+        Self { at: None, lock_timeout: None, backend: Backend::PLAIN, overrides: None, max_keys: MAX_KEYS }
     }
 
     /// Waits at most so long for a row that another transaction has locked. Then it gives up with
@@ -25,6 +26,14 @@ impl Limiter {
     /// snapshot of other sessions more slowly, so ask many limits in one call.
     pub const fn lock_timeout(mut self, timeout: Duration) -> Self {
         self.lock_timeout = Some(timeout);
+        self
+    }
+
+    /// Bounds the keys of one call, and those of one list of calls; 2 000 by default, at least 1. A call of more fails
+    /// with [`CallError::TooManyKeys`](crate::CallError::TooManyKeys) before any SQL: it would keep its rows from others
+    /// for seconds. Charges that were granted are settled, however many they are.
+    pub const fn max_keys(mut self, keys: usize) -> Self {
+        self.max_keys = if keys == 0 { 1 } else { keys };
         self
     }
 

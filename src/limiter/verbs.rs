@@ -42,7 +42,8 @@ impl Limiter {
     /// # Errors
     ///
     /// A fault of one call is the answer to that call only: bad input, [`Error::OnceMismatch`], [`Error::DoesNotFit`].
-    /// An error of the database is the error of the whole list.
+    /// An error of the database is the error of the whole list, and so are more keys than
+    /// [`max_keys`](Self::max_keys) allows.
     ///
     /// # Example
     ///

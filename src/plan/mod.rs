@@ -130,6 +130,11 @@ impl Plan {
         &self.rows
     }
 
+    /// How many keys of limits it asks for.
+    pub(crate) fn count_keys(&self) -> usize {
+        self.rows.chunk_by(Row::is_of_same_key).count()
+    }
+
     /// The stored calls to read and to write, in the order in which they are locked, after all rows.
     #[must_use]
     pub fn names(&self) -> &[CallName] {

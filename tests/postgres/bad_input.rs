@@ -1,6 +1,7 @@
 //! For any input of callers, and for any rows written by hand: an answer or an error with a name, never a panic and
 //! never a token too many.
 
+mod bounds;
 mod rows;
 mod texts;
 

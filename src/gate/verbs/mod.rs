@@ -54,7 +54,7 @@ impl Gate {
 
     fn checked(&self, call: Call) -> Result<CheckedCall, Error> {
         let Shared { settings, overrides, .. } = &*self.inner.shared;
-        checked(call, settings.backend.parts, overrides.as_ref(), || settings.clock.at())
+        checked(call, settings.backend.parts, settings.max_keys, overrides.as_ref(), || settings.clock.at())
     }
 
     /// The answer that follows from overrides alone.

@@ -4,7 +4,7 @@ use chrono::{DateTime, Utc};
 use tollgate::{Limit, MINUTE};
 
 use super::asked::{defined, one};
-use super::{define, owner};
+use super::{define, fails, owner};
 use crate::gate::stage::EVER;
 use crate::teller::run;
 use crate::world::World;
@@ -107,4 +107,42 @@ async fn several_take_nothing_on_credit() {
             assert_eq!(one::<String>(&mut conn, &sql).await, told, "{key} {cost}");
         }
     }
+}
+
+/// Requests for one key are one. A look is bounded, too, as in the library.
+#[tokio::test]
+async fn a_call_of_too_many_keys_fails_before_it_locks_one() {
+    let world = World::new().await;
+    let (mut conn, mut other) = (owner(&world).await, owner(&world).await);
+    run(&mut conn, "select tollgate.define('ten', 'token_bucket', 10, '1 day')").await;
+    run(&mut conn, "create table public.events (tenant text)").await;
+    let of = |keys: &str| {
+        format!("(select array_agg(tollgate.request('ten', {keys}, 0.001)) from generate_series(1, 20000) n)")
+    };
+    for verb in ["consume_all", "reserve_all", "check_all"] {
+        run(&mut conn, "begin").await;
+        assert_eq!(fails(&mut conn, &format!("select tollgate.{verb}({})", of("n::text"))).await, "TG009", "{verb}");
+        run(&mut conn, "rollback").await;
+        let most = of("(n % 2000)::text");
+        assert!(one::<bool>(&mut conn, &format!("select granted from tollgate.{verb}({most})")).await, "{verb}");
+        let beyond = of("(n % 2001)::text");
+        assert_eq!(fails(&mut conn, &format!("select tollgate.{verb}({beyond})")).await, "TG009", "{verb}");
+    }
+    run(
+        &mut conn,
+        "create trigger limited after insert on public.events referencing new table as inserted
+           for each statement execute function tollgate.limit_inserts('ten', 'tenant')",
+    )
+    .await;
+    let insert = |keys: u32| format!("insert into public.events select n::text from generate_series(1, {keys}) n");
+    assert_eq!(fails(&mut conn, &insert(2_001)).await, "TG009");
+    run(&mut conn, &insert(2_000)).await;
+    // The owner sets the bound.
+    let bound = "create or replace function tollgate._max_keys() returns int4 language sql immutable as";
+    run(&mut conn, &format!("{bound} 'select 3'")).await;
+    run(&mut conn, &insert(3)).await;
+    assert_eq!(fails(&mut other, &insert(4)).await, "TG009");
+    run(&mut conn, &format!("{bound} 'select 2001'")).await;
+    run(&mut other, &insert(2_001)).await;
+    tollgate::migrate::validate(&mut conn).await.unwrap();
 }

@@ -159,7 +159,7 @@ async fn a_batch_is_bounded_in_rows() {
     let world = World::new().await;
     let proxy = Proxy::new(&world.url());
     let pool = one_connection(proxy.options()).await;
-    let gate = patient(&pool).build();
+    let gate = patient(&pool).max_keys(5_000).build();
     let fill = "insert into tollgate.durable (part, name, key, shard, value, ts, full_at)
                 select 0, 'many', i::text, 0, -1000000, clock_timestamp(), '9999-01-01'
                   from generate_series(1, 5000) i";
@@ -185,7 +185,7 @@ async fn a_batch_is_bounded_in_rows() {
 async fn bulky_calls_find_no_room_in_the_queue_behind_each_other() {
     let world = World::new().await;
     let proxy = Proxy::new(&world.url());
-    let gate = patient(&one_connection(proxy.options()).await).build();
+    let gate = patient(&one_connection(proxy.options()).await).max_keys(6_000).build();
     proxy.hold_after(0);
     let bulky = || gate.consume((0..6_000).map(|key| LIMIT.key(key)));
     let (mut first, mut second, mut other) = (pin!(bulky()), pin!(bulky()), pin!(gate.consume(LIMIT.key("other"))));
