@@ -894,10 +894,11 @@ create function tollgate.check_all(requests tollgate.request[]) returns tollgate
 language plpgsql security definer set search_path = pg_catalog, pg_temp set row_security = off as
 $$ begin return tollgate._ask_all(requests, false, true, null); end $$;
 
-create function tollgate.granted(decision tollgate.decision) returns tollgate.decision language plpgsql as $$
+-- It returns a bool: a decision, which has nulls in it, is never `is not null`.
+create function tollgate.granted(decision tollgate.decision) returns bool language plpgsql as $$
 begin
     if decision.granted then
-        return decision;
+        return true;
     elsif decision.granted is null then
         raise exception using errcode = 'TG002', message = 'null is no decision: no limit was asked';
     end if;

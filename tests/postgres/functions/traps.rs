@@ -52,6 +52,29 @@ async fn who_does_not_look_at_granted_is_not_limited() {
     assert_eq!(one::<i64>(&mut conn, "select count(*) from pg_temp.messages").await, 1);
 }
 
+/// A decision with a null in a column is neither null nor not null. What `granted` returns is true.
+#[tokio::test]
+async fn a_condition_on_granted_inserts_what_is_charged_however_it_is_written() {
+    let world = World::new().await;
+    let mut conn = owner(&world).await;
+    run(&mut conn, &format!("{TEN}; create temporary table messages (body text)")).await;
+    let insert = |condition: &str| format!("insert into pg_temp.messages select 'hello' where {condition}");
+    for (charged, condition) in
+        [(1, "tollgate.granted({})"), (2, "tollgate.granted({}) is not null"), (3, "tollgate.granted({}) is true")]
+    {
+        run(&mut conn, &insert(&condition.replace("{}", "tollgate.consume('ten', 'k')"))).await;
+        let told = "select tollgate.balance('ten', 'k')::int || ' ' || (select count(*) from pg_temp.messages)";
+        assert_eq!(one::<String>(&mut conn, told).await, format!("{} {charged}", 10 - charged), "{condition}");
+    }
+    let unread = insert("tollgate.consume('ten', 'other') is not null");
+    run(&mut conn, &unread).await;
+    let told = "select tollgate.balance('ten', 'other')::int || ' ' || (select count(*) from pg_temp.messages)";
+    assert_eq!(one::<String>(&mut conn, told).await, "9 3", "the trap: charged, and not inserted");
+    let refused = "insert into pg_temp.messages select 'hello' from tollgate.consume('ten', 'k', 8) d
+                    where tollgate.granted(d)";
+    assert_eq!(fails(&mut conn, refused).await, "PT429");
+}
+
 #[tokio::test]
 async fn two_calls_in_opposite_orders_deadlock() {
     let world = World::new().await;

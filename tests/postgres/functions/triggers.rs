@@ -78,3 +78,44 @@ async fn the_key_of_a_trigger_is_the_same_whatever_the_session_is_set_to() {
     let keys: Vec<String> = sqlx::query_scalar("select key from tollgate.durable").fetch_all(&mut conn).await.unwrap();
     assert_eq!(keys, [r"2026-01-01 00:00:00+00|0.3333333333333333|\\x616263|1 day 02:03:00"]);
 }
+
+/// For a trigger of a row such an update is an insert, and PostgreSQL does not tell it from one.
+#[tokio::test]
+async fn an_update_that_moves_a_row_is_charged_by_a_trigger_of_rows_and_not_by_one_of_statements() {
+    let world = World::new().await;
+    let mut conn = owner(&world).await;
+    run(
+        &mut conn,
+        "select tollgate.define('ten', 'token_bucket', 10, '100 days');
+         create table public.posts (author text, month int) partition by list (month);
+         create table public.posts_1 partition of public.posts for values in (1);
+         create table public.posts_2 partition of public.posts for values in (2)",
+    )
+    .await;
+    for (author, trigger, charged) in [
+        ("before", "before insert on public.posts for each row execute function tollgate.limit_rows", 2),
+        ("after", "after insert on public.posts for each row execute function tollgate.limit_rows", 2),
+        (
+            "together",
+            "after insert on public.posts referencing new table as inserted for each statement
+             execute function tollgate.limit_inserts",
+            1,
+        ),
+    ] {
+        let moved = format!(
+            "create trigger limited {trigger}('ten', 'author');
+             insert into public.posts values ('{author}', 1);
+             update public.posts set month = 2 where author = '{author}';
+             drop trigger limited on public.posts"
+        );
+        run(&mut conn, &moved).await;
+        let left = format!("select tollgate.balance('ten', '{author}')::int");
+        assert_eq!(one::<i32>(&mut conn, &left).await, 10 - charged, "{trigger}");
+    }
+    // Nor does the trigger of statements see what is inserted into a partition by its own name.
+    let direct = "create trigger limited after insert on public.posts referencing new table as inserted
+                      for each statement execute function tollgate.limit_inserts('ten', 'author');
+                  insert into public.posts_1 values ('direct', 1)";
+    run(&mut conn, direct).await;
+    assert_eq!(one::<i32>(&mut conn, "select tollgate.balance('ten', 'direct')::int").await, 10);
+}

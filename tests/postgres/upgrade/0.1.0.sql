@@ -322,6 +322,12 @@ declare
 begin
     if tollgate._parts() > 0 then
         perform tollgate._reject(null, null, null);
+    elsif cardinality(requests) > tollgate._max_keys()
+          and (select count(*) from (select distinct a.name collate "C", a.key collate "C" from unnest(requests) a) k)
+              > tollgate._max_keys() then
+        raise exception using errcode = 'TG009', message = format(
+            'one call asks more than %s keys of limits', tollgate._max_keys()),
+            hint = 'Ask fewer at once, or let the owner replace tollgate._max_keys().';
     end if;
     select array_agg(row(a.place, a.name, a.key, a.micros, d.kind, d.shards, d.storage, d.flow, d.rate, d.period,
                          d.most, case when reserving or d.flow = 'w' then d.max_reserved else 0 end, d.phase, r.value,
@@ -520,8 +526,12 @@ begin
         if verb = 'settle' or greatest(now, l.ts) <= tollgate._micros(greatest(ready_at, decided_at)) then
             back := (amount - actual) * 1000000;
         end if;
-        if (select o.effect = 'unlimited' from tollgate._overridden(limit_name, key, decided_at) o) then
-            -- It was charged nothing.
+        -- Under an unlimited override that was set by then, it was charged nothing. One that was set later charged
+        -- before, whenever it starts. While the clock is behind its setting, nobody knows which came first.
+        if exists (select from (values (key), ('')) k (key)
+                     join tollgate.overrides o on o.name = limit_name and o.key = k.key
+                    where o.effect = 'unlimited' and (o.set_at <= decided_at or o.set_at > clock)
+                      and tollgate._is_live(o.starts_at, o.ends_at, o.set_at, decided_at)) then
             back := 0;
         end if;
         v := tollgate._settle(q.flow, q.rate, q.period, l.value, l.ts, q.flow <> 'w' and l.list is not null, l.full_at,
@@ -710,6 +720,15 @@ CREATE FUNCTION tollgate._instant(micros bigint) RETURNS timestamp with time zon
 
 
 --
+-- Name: _is_live(timestamp with time zone, timestamp with time zone, timestamp with time zone, timestamp with time zone); Type: FUNCTION; Schema: tollgate; Owner: -
+--
+
+CREATE FUNCTION tollgate._is_live(starts_at timestamp with time zone, ends_at timestamp with time zone, set_at timestamp with time zone, at timestamp with time zone) RETURNS boolean
+    LANGUAGE sql IMMUTABLE
+    AS $$ select (starts_at <= set_at or at >= starts_at) and at < ends_at $$;
+
+
+--
 -- Name: _is_over(bigint, bigint, bigint); Type: FUNCTION; Schema: tollgate; Owner: -
 --
 
@@ -789,6 +808,15 @@ end $$;
 
 
 --
+-- Name: _max_keys(); Type: FUNCTION; Schema: tollgate; Owner: -
+--
+
+CREATE FUNCTION tollgate._max_keys() RETURNS integer
+    LANGUAGE sql IMMUTABLE
+    AS $$select 2000$$;
+
+
+--
 -- Name: _micros(timestamp with time zone); Type: FUNCTION; Schema: tollgate; Owner: -
 --
 
@@ -819,20 +847,21 @@ CREATE FUNCTION tollgate._overridden(limit_name text, of_key text, as_of timesta
       left join lateral (
           select o.* from (values (of_key), ('')) k (key)
             join tollgate.overrides o on o.name = limit_name and o.key = k.key
-           where c.at >= o.starts_at and c.at < o.ends_at and o.effect = 'numbers'
+           where tollgate._is_live(o.starts_at, o.ends_at, o.set_at, c.at) and o.effect = 'numbers'
              and o.kind = d.kind and (o.max_reserved = 0 or d.storage = 'durable')
            order by o.key = '', o.set_at desc, o.label desc limit 1) n on true
       left join lateral (
           select case o.effect when 'unlimited' then o.effect else 'deny' end as effect, o.ends_at
             from (values (of_key), ('')) k (key)
             join tollgate.overrides o on o.name = limit_name and o.key = k.key
-           where c.at >= o.starts_at and c.at < o.ends_at and o.effect not in ('numbers', 'slowed')
+           where tollgate._is_live(o.starts_at, o.ends_at, o.set_at, c.at) and o.effect not in ('numbers', 'slowed')
            order by 1, 2 desc limit 1) r on true
       left join lateral (
           select min(tollgate._share(o.rate, o.starts_at, o.ends_at, c.at)) as share
             from (values (of_key), ('')) k (key)
             join tollgate.overrides o on o.name = limit_name and o.key = k.key
-           where c.at >= o.starts_at and c.at < o.ends_at and o.effect = 'slowed' and d.flow <> 'w') s on true $$;
+           where tollgate._is_live(o.starts_at, o.ends_at, o.set_at, c.at) and o.effect = 'slowed' and d.flow <> 'w'
+      ) s on true $$;
 
 
 --
@@ -998,7 +1027,7 @@ end $$;
 CREATE FUNCTION tollgate._share(share bigint, starts_at timestamp with time zone, ends_at timestamp with time zone, at timestamp with time zone) RETURNS bigint
     LANGUAGE sql IMMUTABLE
     AS $$
-    select share + div((1000000 - share)::numeric * floor(extract(epoch from at - starts_at)),
+    select share + div((1000000 - share)::numeric * greatest(floor(extract(epoch from at - starts_at)), 0),
                        extract(epoch from ends_at - starts_at))::int8 $$;
 
 
@@ -1174,7 +1203,7 @@ CREATE FUNCTION tollgate.consume_global(limit_name text, cost numeric DEFAULT 1,
 -- Name: credit(text, text, numeric, text, interval); Type: FUNCTION; Schema: tollgate; Owner: -
 --
 
-CREATE FUNCTION tollgate.credit(limit_name text, key text, amount numeric, once text DEFAULT NULL::text, kept interval DEFAULT '24:00:00'::interval) RETURNS numeric
+CREATE FUNCTION tollgate.credit(limit_name text, key text, amount numeric, once text DEFAULT NULL::text, kept interval DEFAULT '31 days'::interval) RETURNS numeric
     LANGUAGE plpgsql SECURITY DEFINER
     SET search_path TO 'pg_catalog', 'pg_temp'
     SET row_security TO 'off'
@@ -1187,7 +1216,7 @@ end $$;
 -- Name: debit(text, text, numeric, text, interval); Type: FUNCTION; Schema: tollgate; Owner: -
 --
 
-CREATE FUNCTION tollgate.debit(limit_name text, key text, amount numeric, once text DEFAULT NULL::text, kept interval DEFAULT '24:00:00'::interval) RETURNS numeric
+CREATE FUNCTION tollgate.debit(limit_name text, key text, amount numeric, once text DEFAULT NULL::text, kept interval DEFAULT '31 days'::interval) RETURNS numeric
     LANGUAGE plpgsql SECURITY DEFINER
     SET search_path TO 'pg_catalog', 'pg_temp'
     SET row_security TO 'off'
@@ -1232,12 +1261,12 @@ end $$;
 -- Name: granted(tollgate.decision); Type: FUNCTION; Schema: tollgate; Owner: -
 --
 
-CREATE FUNCTION tollgate.granted(decision tollgate.decision) RETURNS tollgate.decision
+CREATE FUNCTION tollgate.granted(decision tollgate.decision) RETURNS boolean
     LANGUAGE plpgsql
     AS $$
 begin
     if decision.granted then
-        return decision;
+        return true;
     elsif decision.granted is null then
         raise exception using errcode = 'TG002', message = 'null is no decision: no limit was asked';
     end if;
@@ -1367,7 +1396,7 @@ begin
         ends_at := to_timestamp(ceil(extract(epoch from ends_at)));
         select o.* into was from tollgate.overrides o
          where o.name = limit_name collate "C" and o.key = of_key and o.label = 'pause';
-        is_live := clock >= was.starts_at and clock < was.ends_at;
+        is_live := tollgate._is_live(was.starts_at, was.ends_at, was.set_at, clock);
         if is_over or is_live and was.ends_at >= ends_at then
             return case when is_live then was end;
         end if;
@@ -1513,7 +1542,7 @@ begin
     end if;
     select o.* into was from tollgate.overrides o
      where o.name = limit_name collate "C" and o.key = key collate "C" and o.label = label collate "C";
-    if starts_at > clock and was.starts_at <= clock and was.ends_at > clock then
+    if starts_at > clock and tollgate._is_live(was.starts_at, was.ends_at, was.set_at, clock) then
         raise exception using errcode = 'TG002', message = format(
             'limit %L: an override of label %L is live, and this one begins later (give it another label, or remove '
             'that one)', limit_name, label);
@@ -1531,7 +1560,7 @@ begin
         select row(o.*)::tollgate.override from tollgate.overrides o
          where o.name = limit_name collate "C" and o.key in (key collate "C", '')
            and (o.key <> key collate "C" or o.label <> label collate "C")
-           and clock >= o.starts_at and clock < o.ends_at
+           and tollgate._is_live(o.starts_at, o.ends_at, o.set_at, clock)
          order by o.key = '', o.set_at desc, o.label desc))::tollgate.override_set;
 -- The last two are those of an instant that does not fit, and of an infinite span.
 exception when integrity_constraint_violation or numeric_value_out_of_range or datetime_field_overflow
@@ -1567,7 +1596,8 @@ CREATE FUNCTION tollgate.slow_down(limit_name text, key text DEFAULT NULL::text,
 #variable_conflict use_variable
 declare
     of_key text collate "C" := tollgate._whom(limit_name, key, every_key);
-    clock timestamptz; fault text; was tollgate.override; present int8; share int8; written tollgate.override;
+    clock timestamptz; fault text; was tollgate.override; is_live bool; present int8; share int8;
+    written tollgate.override;
 begin
     fault := case
         when (percent between 1 and 99) is not true then 'percent is what a report leaves of the rate, from 1 to 99'
@@ -1592,12 +1622,13 @@ begin
         clock := clock_timestamp();
         select o.* into was from tollgate.overrides o
          where o.name = limit_name collate "C" and o.key = of_key and o.label = 'slowdown';
-        if clock >= was.starts_at and clock < least(was.ends_at, was.starts_at + cool_down) then
+        is_live := tollgate._is_live(was.starts_at, was.ends_at, was.set_at, clock);
+        -- A clock that has stepped back may show an earlier instant.
+        if is_live and clock > was.starts_at - cool_down and clock < was.starts_at + cool_down then
             return was;
         end if;
         continue when attempt = 0;
-        present := case when clock >= was.starts_at and clock < was.ends_at
-                        then tollgate._share(was.rate, was.starts_at, was.ends_at, clock) else 1000000 end;
+        present := case when is_live then tollgate._share(was.rate, was.starts_at, was.ends_at, clock) else 1000000 end;
         -- A reporter with a higher least share does not speed the limit up.
         share := greatest(1, least(present, greatest(least_percent * 10000, present * percent / 100)));
         written := tollgate._report(limit_name, of_key, 'slowdown', 'slowed', share, clock,
@@ -1844,7 +1875,7 @@ INSERT INTO service.receipts VALUES ('ephemeral_bucket', '{"charges": [{"key": "
 INSERT INTO service.receipts VALUES ('thirds', '{"charges": [{"key": "ada", "cost": 1, "limit": "thirds", "period": 60000000, "refill": 0.333333, "ready_at": 1700000600000000}]}');
 INSERT INTO service.receipts VALUES ('everybody', '{"charges": [{"key": "", "cost": 1, "limit": "everybody", "period": 86400000000, "refill": 100, "ready_at": 1700000600000000}]}');
 INSERT INTO service.receipts VALUES ('bounded', '{"charges": [{"key": "eu|a\\|b", "cost": 1, "limit": "bounded", "period": 86400000000, "refill": 5, "ready_at": 1700000600000000}]}');
-INSERT INTO service.receipts VALUES ('sharded', '{"charges": [{"key": "ada", "cost": 1, "limit": "sharded", "period": 3600000000, "refill": 25, "ready_at": 1700000600000000}]}');
+INSERT INTO service.receipts VALUES ('sharded', '{"charges": [{"key": "ada", "cost": 1, "limit": "sharded", "shard": 2, "period": 3600000000, "refill": 25, "ready_at": 1700000600000000}]}');
 INSERT INTO service.receipts VALUES ('spread_window', '{"charges": [{"key": "ada", "cost": 1, "kind": "window", "limit": "spread_window", "period": 3600000000, "refill": 10, "ready_at": 1700000600000000}]}');
 INSERT INTO service.receipts VALUES ('window', '{"charges": [{"key": "7", "cost": 1, "kind": "window", "limit": "window", "period": 86400000000, "refill": 10, "ready_at": 1700000600000000}]}');
 INSERT INTO service.receipts VALUES ('ephemeral_window', '{"charges": [{"key": "7", "cost": 1, "kind": "window", "limit": "ephemeral_window", "period": 86400000000, "refill": 10, "storage": "ephemeral", "ready_at": 1700000600000000}]}');
@@ -1853,9 +1884,9 @@ INSERT INTO service.receipts VALUES ('steps', '{"charges": [{"key": "ada", "cost
 INSERT INTO service.receipts VALUES ('sliding', '{"charges": [{"key": "ada", "cost": 1, "kind": "sliding", "limit": "sliding", "until": 1700004200000000, "period": 3600000000, "refill": 10, "ready_at": 1700000600000000}]}');
 INSERT INTO service.receipts VALUES ('coarse', '{"charges": [{"key": "ada", "cost": 1, "kind": "sliding", "limit": "coarse", "until": 1700004599999999, "period": 3600000000, "refill": 10, "ready_at": 1700000600000000}]}');
 INSERT INTO service.receipts VALUES ('once', '{"call": {"id": "order_1", "key": "ada", "limit": "once"}, "charges": [{"key": "ada", "cost": 4, "limit": "once", "period": 86400000000, "refill": 10, "ready_at": 1700000600000000}], "lapses_at": 1700087000000000}');
-INSERT INTO service.receipts VALUES ('lapsing', '{"call": {"id": "01a223067bf2999771a701826e43d01a", "key": "ada", "limit": "lapsing"}, "charges": [{"key": "ada", "cost": 4, "kind": "sliding", "limit": "lapsing", "until": 1700087000000000, "period": 86400000000, "refill": 10, "ready_at": 1700000600000000}], "lapses_at": 1700004200000000}');
-INSERT INTO service.receipts VALUES ('tracked', '{"call": {"id": "01a223067bf534c037f3360f61f6923c", "key": "ada", "limit": "tracked"}, "charges": [{"key": "ada", "cost": 4, "kind": "window", "limit": "tracked", "period": 86400000000, "refill": 10, "ready_at": 1700000600000000}], "lapses_at": 1700004200000000}');
-INSERT INTO service.receipts VALUES ('leased', '{"call": {"id": "job_1", "key": "ada", "limit": "leased"}, "charges": [{"key": "ada", "cost": 1, "kind": "lease", "lease": "01a223067bf9962facc9f517daa745dc", "limit": "leased", "until": 1700004200000000, "period": 3600000000, "refill": 3, "ready_at": 1700000600000000}], "lapses_at": 1700087000000000}');
+INSERT INTO service.receipts VALUES ('lapsing', '{"call": {"id": "01a226f363d43b1eca296809d8f66644", "key": "ada", "limit": "lapsing"}, "charges": [{"key": "ada", "cost": 4, "kind": "sliding", "limit": "lapsing", "until": 1700087000000000, "period": 86400000000, "refill": 10, "ready_at": 1700000600000000}], "lapses_at": 1700004200000000}');
+INSERT INTO service.receipts VALUES ('tracked', '{"call": {"id": "01a226f363ed11366b83e4537aff07eb", "key": "ada", "limit": "tracked"}, "charges": [{"key": "ada", "cost": 4, "kind": "window", "limit": "tracked", "period": 86400000000, "refill": 10, "ready_at": 1700000600000000}], "lapses_at": 1700004200000000}');
+INSERT INTO service.receipts VALUES ('leased', '{"call": {"id": "job_1", "key": "ada", "limit": "leased"}, "charges": [{"key": "ada", "cost": 1, "kind": "lease", "lease": "01a226f363f8624e81b5427012c35984", "limit": "leased", "until": 1700004200000000, "period": 3600000000, "refill": 3, "ready_at": 1700000600000000}], "lapses_at": 1700087000000000}');
 INSERT INTO service.receipts VALUES ('money', '{"charges": [{"key": "acme", "cost": 30, "kind": "wallet", "limit": "money", "ready_at": 1700000600000000}]}');
 INSERT INTO service.receipts VALUES ('contract', '{"charges": [{"key": "acme", "cost": 1, "limit": "contract", "period": 86400000000, "refill": 5, "ready_at": 1700000600000000}]}');
 INSERT INTO service.receipts VALUES ('booked', '{"charges": [{"key": "ada", "cost": 6, "limit": "booked", "period": 60000000, "refill": 1, "ready_at": 1700000900000000}]}');
@@ -1865,11 +1896,11 @@ INSERT INTO service.receipts VALUES ('booked', '{"charges": [{"key": "ada", "cos
 -- Data for Name: calls; Type: TABLE DATA; Schema: tollgate; Owner: -
 --
 
-INSERT INTO tollgate.calls VALUES (0, 'money', 'acme', 'payment_7', -6505968518662335794, '[]', '{}', '2023-11-14 22:13:20+00', 0, NULL, '2023-11-15 22:13:20+00', false);
+INSERT INTO tollgate.calls VALUES (0, 'money', 'acme', 'payment_7', -6505968518662335794, '[]', '{}', '2023-11-14 22:13:20+00', 0, NULL, '2023-12-15 22:13:20+00', false);
 INSERT INTO tollgate.calls VALUES (0, 'once', 'ada', 'order_1', 3222908803921010261, '[{"limit":"once","key":"ada","cost":4,"ready_at":1700000600000000,"refill":10,"period":86400000000}]', '{}', '2023-11-14 22:23:20+00', 0, NULL, '2023-11-15 22:23:20+00', false);
-INSERT INTO tollgate.calls VALUES (0, 'lapsing', 'ada', '01a223067bf2999771a701826e43d01a', -6933738996752304088, '[{"limit":"lapsing","key":"ada","cost":4,"ready_at":1700000600000000,"kind":"sliding","until":1700087000000000,"refill":10,"period":86400000000}]', NULL, '2023-11-14 22:23:20+00', 0, '2023-11-14 23:23:20+00', '2023-11-14 23:23:20+00', false);
-INSERT INTO tollgate.calls VALUES (0, 'tracked', 'ada', '01a223067bf534c037f3360f61f6923c', -8207726490034608629, '[{"limit":"tracked","key":"ada","cost":4,"ready_at":1700000600000000,"kind":"window","refill":10,"period":86400000000}]', NULL, '2023-11-14 22:23:20+00', 0, NULL, '2023-11-14 23:23:20+00', false);
-INSERT INTO tollgate.calls VALUES (0, 'leased', 'ada', 'job_1', -1956462224117433091, '[{"limit":"leased","key":"ada","cost":1,"ready_at":1700000600000000,"kind":"lease","until":1700004200000000,"refill":3,"period":3600000000,"lease":"01a223067bf9962facc9f517daa745dc"}]', '{}', '2023-11-14 22:23:20+00', 0, NULL, '2023-11-15 22:23:20+00', false);
+INSERT INTO tollgate.calls VALUES (0, 'lapsing', 'ada', '01a226f363d43b1eca296809d8f66644', -6933738996752304088, '[{"limit":"lapsing","key":"ada","cost":4,"ready_at":1700000600000000,"kind":"sliding","until":1700087000000000,"refill":10,"period":86400000000}]', NULL, '2023-11-14 22:23:20+00', 0, '2023-11-14 23:23:20+00', '2023-11-14 23:23:20+00', false);
+INSERT INTO tollgate.calls VALUES (0, 'tracked', 'ada', '01a226f363ed11366b83e4537aff07eb', -8207726490034608629, '[{"limit":"tracked","key":"ada","cost":4,"ready_at":1700000600000000,"kind":"window","refill":10,"period":86400000000}]', NULL, '2023-11-14 22:23:20+00', 0, NULL, '2023-11-14 23:23:20+00', false);
+INSERT INTO tollgate.calls VALUES (0, 'leased', 'ada', 'job_1', -1956462224117433091, '[{"limit":"leased","key":"ada","cost":1,"ready_at":1700000600000000,"kind":"lease","until":1700004200000000,"refill":3,"period":3600000000,"lease":"01a226f363f8624e81b5427012c35984"}]', '{}', '2023-11-14 22:23:20+00', 0, NULL, '2023-11-15 22:23:20+00', false);
 
 
 --
@@ -1880,8 +1911,8 @@ INSERT INTO tollgate.durable VALUES (0, 'bucket', 'ada', 0, -1000000, '2023-11-1
 INSERT INTO tollgate.durable VALUES (0, 'thirds', 'ada', 0, -1000000, '2023-11-14 22:23:20+00', '2023-11-14 22:26:20.000181+00', NULL);
 INSERT INTO tollgate.durable VALUES (0, 'everybody', '', 0, -1305556, '2023-11-14 22:23:20+00', '2023-11-14 22:42:08.000384+00', NULL);
 INSERT INTO tollgate.durable VALUES (0, 'bounded', 'eu|a\|b', 0, -1965278, '2023-11-14 22:23:20+00', '2023-11-15 07:49:20.00384+00', NULL);
-INSERT INTO tollgate.durable VALUES (0, 'sharded', 'ada', 2, -1000000, '2023-11-14 22:13:20+00', '2023-11-14 22:15:44+00', NULL);
-INSERT INTO tollgate.durable VALUES (0, 'sharded', 'ada', 0, -1000000, '2023-11-14 22:23:20+00', '2023-11-14 22:25:44+00', NULL);
+INSERT INTO tollgate.durable VALUES (0, 'sharded', 'ada', 1, -1000000, '2023-11-14 22:13:20+00', '2023-11-14 22:15:44+00', NULL);
+INSERT INTO tollgate.durable VALUES (0, 'sharded', 'ada', 2, -1000000, '2023-11-14 22:23:20+00', '2023-11-14 22:25:44+00', NULL);
 INSERT INTO tollgate.durable VALUES (0, 'spread_window', 'ada', 0, -2000000, '2023-11-14 21:46:31.118505+00', '2023-11-14 22:46:31.118505+00', NULL);
 INSERT INTO tollgate.durable VALUES (0, 'window', '7', 0, -2000000, '2023-11-14 00:00:00+00', '2023-11-15 00:00:00+00', NULL);
 INSERT INTO tollgate.durable VALUES (0, 'period', 'ada', 0, -2000000, '2023-11-11 22:13:20+00', '2023-12-15 16:13:20+00', NULL);
@@ -1891,7 +1922,7 @@ INSERT INTO tollgate.durable VALUES (0, 'coarse', 'ada', 0, -2000000, '2023-11-1
 INSERT INTO tollgate.durable VALUES (0, 'once', 'ada', 0, -4000000, '2023-11-14 22:23:20+00', '2023-11-15 07:59:20+00', NULL);
 INSERT INTO tollgate.durable VALUES (0, 'lapsing', 'ada', 0, -4000000, '2023-11-14 22:23:20+00', '2023-11-15 22:23:20+00', '{1,1700087000000000,4000000}');
 INSERT INTO tollgate.durable VALUES (0, 'tracked', 'ada', 0, -4000000, '2023-11-14 20:53:03.583726+00', '2023-11-15 20:53:03.583726+00', NULL);
-INSERT INTO tollgate.durable VALUES (0, 'leased', 'ada', 0, -1000000, '2023-11-14 22:23:20+00', '2023-11-14 23:23:20+00', '{2,1700004200000000,1000000,117695051021784623,-5995991946065656356}');
+INSERT INTO tollgate.durable VALUES (0, 'leased', 'ada', 0, -1000000, '2023-11-14 22:23:20+00', '2023-11-14 23:23:20+00', '{2,1700004200000000,1000000,117699367061185102,-9100294422913656444}');
 INSERT INTO tollgate.durable VALUES (0, 'money', 'acme', 0, 40000000, '2023-11-14 22:23:20+00', '262142-12-31 23:59:59.999999+00', '{3}');
 INSERT INTO tollgate.durable VALUES (0, 'contract', 'acme', 0, -1965278, '2023-11-14 22:23:20+00', '2023-11-15 07:49:20.00384+00', NULL);
 INSERT INTO tollgate.durable VALUES (0, 'booked', 'ada', 0, -6000000, '2023-11-14 22:23:20+00', '2023-11-14 22:29:20+00', NULL);
@@ -1923,20 +1954,20 @@ INSERT INTO tollgate.limits VALUES ('money', 'wallet', 0, 0, 0, 0, NULL, NULL, 1
 -- Data for Name: overrides; Type: TABLE DATA; Schema: tollgate; Owner: -
 --
 
-INSERT INTO tollgate.overrides VALUES ('contract', 'acme', 'contract', 'numbers', 'token_bucket', 5000000, 86400000000, 50000000, 0, '2026-11-28 16:39:17.164959+00', 'infinity', 'of 2026', 'on call', '2026-11-28 16:39:17.164959+00');
-INSERT INTO tollgate.overrides VALUES ('contract', 'mallory', 'ban', 'deny', NULL, NULL, NULL, NULL, NULL, '2026-11-28 16:39:17.170595+00', '2055-07-24 00:00:00+00', 'spam', 'on call', '2026-11-28 16:39:17.170595+00');
+INSERT INTO tollgate.overrides VALUES ('contract', 'acme', 'contract', 'numbers', 'token_bucket', 5000000, 86400000000, 50000000, 0, '2026-11-29 10:56:54.586172+00', 'infinity', 'of 2026', 'on call', '2026-11-29 10:56:54.586172+00');
+INSERT INTO tollgate.overrides VALUES ('contract', 'mallory', 'ban', 'deny', NULL, NULL, NULL, NULL, NULL, '2026-11-29 10:56:54.598483+00', '2055-07-24 00:00:00+00', 'spam', 'on call', '2026-11-29 10:56:54.598483+00');
 
 
 --
 -- Data for Name: schema_history; Type: TABLE DATA; Schema: tollgate; Owner: -
 --
 
-INSERT INTO tollgate.schema_history VALUES (1, 'create_ephemeral', '2026-11-28T16:39:17.059741672Z', '5116352157224578461');
-INSERT INTO tollgate.schema_history VALUES (2, 'create_durable', '2026-11-28T16:39:17.066891024Z', '13895379425595852598');
-INSERT INTO tollgate.schema_history VALUES (3, 'create_balances', '2026-11-28T16:39:17.074452075Z', '4079054656632409427');
-INSERT INTO tollgate.schema_history VALUES (4, 'create_calls', '2026-11-28T16:39:17.07820011Z', '593821626596391510');
-INSERT INTO tollgate.schema_history VALUES (5, 'create_functions', '2026-11-28T16:39:17.089905745Z', '14787456475339639845');
-INSERT INTO tollgate.schema_history VALUES (6, 'create_overrides', '2026-11-28T16:39:17.119219528Z', '8155710869836291966');
+INSERT INTO tollgate.schema_history VALUES (1, 'create_ephemeral', '2026-11-29T10:56:54.221244734Z', '5116352157224578461');
+INSERT INTO tollgate.schema_history VALUES (2, 'create_durable', '2026-11-29T10:56:54.26461782Z', '13895379425595852598');
+INSERT INTO tollgate.schema_history VALUES (3, 'create_balances', '2026-11-29T10:56:54.292511382Z', '4079054656632409427');
+INSERT INTO tollgate.schema_history VALUES (4, 'create_calls', '2026-11-29T10:56:54.296292388Z', '593821626596391510');
+INSERT INTO tollgate.schema_history VALUES (5, 'create_functions', '2026-11-29T10:56:54.357233194Z', '8353416719296872527');
+INSERT INTO tollgate.schema_history VALUES (6, 'create_overrides', '2026-11-29T10:56:54.476366558Z', '9758149563728308411');
 
 
 --
