@@ -11,6 +11,9 @@ use crate::text::Text;
 ///
 /// At most 512 bytes of UTF-8 without NUL. The empty key is the limit's global row, made by [`Key::GLOBAL`] only.
 /// Anything that implements [`ToKey`] becomes a key.
+///
+/// The key of an account is what the look-up of the account uses, and not the name as typed: `ada` and `Ada` are two
+/// keys.
 #[derive(Clone, Debug, Deserialize, Eq, Hash, Ord, PartialEq, PartialOrd, Serialize)]
 #[serde(try_from = "String", into = "String")]
 pub struct Key(Text);
