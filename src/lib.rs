@@ -39,7 +39,7 @@
 //! | `consume` | takes tokens, if all of them are there | the rows, unless a committed balance refuses |
 //! | `reserve` | takes tokens for now or later, and names the instant | likewise |
 //! | `consume_each`, `reserve_each` | does so for many calls, each by itself | likewise |
-//! | `check`, `check_each`, `balance` | looks | nothing |
+//! | `check`, `balance` | looks | nothing |
 //! | `credit`, `debit`, `reset` | changes a balance, whatever it is | the rows |
 //! | `settle`, `settle_each`, `cancel` | brings a receipt to its actual cost, or gives it back | the rows |
 //! | `renew`, `release` | lets what a concurrency limit granted last longer, or ends it | the rows |

@@ -50,8 +50,8 @@ use shared::Shared;
 /// | to | call |
 /// | --- | --- |
 /// | take tokens | [`consume`](Self::consume), [`reserve`](Self::reserve), [`debit`](Self::debit) |
-/// | decide many calls at once | [`consume_each`](Self::consume_each), [`reserve_each`](Self::reserve_each) |
-/// | look | [`check`](Self::check), [`check_each`](Self::check_each), [`balance`](Self::balance) |
+/// | decide many calls at once | [`consume_each`](Self::consume_each) |
+/// | look | [`check`](Self::check), [`balance`](Self::balance) |
 /// | give tokens | [`credit`](Self::credit), [`reset`](Self::reset) |
 /// | give tokens back | [`settle`](Self::settle), [`settle_each`](Self::settle_each), [`cancel`](Self::cancel) |
 /// | hold tokens | [`acquire`](Self::acquire), [`renew`](Self::renew), [`release`](Self::release) |

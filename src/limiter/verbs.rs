@@ -117,19 +117,6 @@ impl Limiter {
         self.decide(conn, Call::check(requests)).await.map(Answer::grant)
     }
 
-    /// Answers each of many calls as [`check`](Self::check) does, as if it came alone.
-    ///
-    /// # Errors
-    ///
-    /// Those of [`consume_each`](Self::consume_each).
-    pub async fn check_each(
-        &self,
-        conn: &mut PgConnection,
-        calls: impl IntoIterator<Item: IntoIterator<Item = Request>>,
-    ) -> Result<Vec<Result<Decision, Error>>, Error> {
-        self.decide_each(conn, calls.into_iter().map(Call::check), Answer::grant).await
-    }
-
     /// Tells how much a limit holds for a key now, without a lock. The request's cost does not matter.
     ///
     /// If statements are named, this also works outside of a transaction.

@@ -61,10 +61,9 @@ async fn many_calls_in_one_go_are_what_they_are_in_turn_at_one_instant() {
         };
         let calls: Vec<_> = (0..dice.usize(1..12)).map(|_| call(&mut dice)).collect();
         let mut tx = one.begin().await.unwrap();
-        let checked = limiter.check_each(&mut tx, calls.clone()).await.unwrap();
         let answers = limiter.consume_each(&mut tx, calls.clone()).await.unwrap();
         tx.commit().await.unwrap();
-        assert_eq!(checked.len(), calls.len());
+        assert_eq!(answers.len(), calls.len());
         for (call, answer) in calls.into_iter().zip(answers) {
             let mut tx = other.begin().await.unwrap();
             assert_eq!(told(answer), told(limiter.consume(&mut tx, call).await));
@@ -126,10 +125,9 @@ async fn what_is_wrong_with_one_call_is_its_own_error() {
     let none: [[Request; 0]; 0] = [];
     assert!(limiter().consume_each(&mut tx, none).await.unwrap().is_empty());
     let reserved = limiter().reserve_each(&mut tx, [[limit.key(1).cost(1)], [limit.key(1).cost(2)]]).await.unwrap();
-    assert_eq!(reserved.map_granted(), [true, false]);
+    assert_eq!(reserved.iter().map(|answer| answer.as_ref().unwrap().is_granted()).collect::<Vec<_>>(), [true, false]);
     tx.rollback().await.unwrap();
     let of_gate = gate.consume_each(calls()).await;
-    assert_eq!(gate.reserve_each([[limit.key(1).cost(1)], [limit.key(1).cost(2)]]).await.map_granted(), [true, false]);
     for answers in [of_limiter, of_gate] {
         let [first, key, nothing, large, again, other, last] = answers.try_into().unwrap();
         assert!(matches!(
@@ -142,7 +140,6 @@ async fn what_is_wrong_with_one_call_is_its_own_error() {
         assert_eq!([first.source, again.source, last.source], [Source::Database, Source::Repeated, Source::Database]);
         assert_eq!(last.remaining, tokens(0));
     }
-    assert_eq!(gate.check_each([[limit.key(1)], [limit.key(2)]]).await.map_granted(), [false, true]);
 }
 
 /// Calls of one key are decided in their order, and together in a few statements.
@@ -199,14 +196,4 @@ async fn who_waits_for_several_limits_gets_all_of_them_or_none() {
     soon(waiting.join_all()).await;
     let never = Limit::wallet("never");
     assert!(gate.wait([first.global(), never.global()], HOUR).await.unwrap().denied().unwrap().retry_at.is_none());
-}
-
-trait Granted {
-    fn map_granted(&self) -> Vec<bool>;
-}
-
-impl<T> Granted for Vec<Result<Decision<T>, Error>> {
-    fn map_granted(&self) -> Vec<bool> {
-        self.iter().map(|answer| answer.as_ref().unwrap().is_granted()).collect()
-    }
 }

@@ -1,5 +1,3 @@
-use futures_util::future::join_all;
-
 use crate::balance::Balance;
 use crate::decision::Decision;
 use crate::error::Error;
@@ -20,14 +18,6 @@ impl Gate {
     /// Those of [`consume`](Self::consume).
     pub async fn check(&self, requests: impl IntoIterator<Item = Request>) -> Result<Decision, Error> {
         self.decide(self.checked(Call::check(requests))?).await
-    }
-
-    /// Answers each of many calls as [`check`](Self::check) does.
-    pub async fn check_each(
-        &self,
-        calls: impl IntoIterator<Item: IntoIterator<Item = Request>>,
-    ) -> Vec<Result<Decision, Error>> {
-        join_all(calls.into_iter().map(|requests| self.check(requests))).await
     }
 
     /// The limit with the numbers that count for a key at present, by the [overrides](crate::Overrides) that this gate

@@ -54,14 +54,6 @@ impl Gate {
         Ok(answer.reservation())
     }
 
-    /// Reserves for many calls in one go, each by itself, as [`consume_each`](Self::consume_each) does.
-    pub async fn reserve_each(
-        &self,
-        calls: impl IntoIterator<Item: IntoIterator<Item = Request>>,
-    ) -> Vec<Result<Decision<Reservation>, Error>> {
-        join_all(calls.into_iter().map(|requests| self.reserve(requests))).await
-    }
-
     /// Takes tokens whatever the balance is, as [`Limiter::debit`](crate::Limiter::debit) does.
     ///
     /// # Errors

@@ -81,10 +81,6 @@ async fn ask_gate(gate: &Gate, step: Step, receipts: &mut Vec<Receipt>) -> Vec<T
         Step::Balance(request) => Told::balance(gate.balance(request).await),
         Step::Cancel => Told::settlement(gate.cancel(receipts.pop().unwrap()).await),
         Step::Check(requests) => Told::grant(gate.check(requests).await, &mut Vec::new()),
-        Step::CheckEach(calls) => {
-            let told = gate.check_each(calls).await.into_iter();
-            return told.map(|answer| Told::grant(answer, &mut Vec::new())).collect();
-        }
         Step::Consume(requests) => Told::grant(gate.consume(requests).await, receipts),
         Step::ConsumeEach(calls) => {
             let told = gate.consume_each(calls).await.into_iter();
@@ -120,10 +116,6 @@ async fn ask_gate(gate: &Gate, step: Step, receipts: &mut Vec<Receipt>) -> Vec<T
             told
         }
         Step::Reserve(requests) => Told::booking(gate.reserve(requests).await, receipts),
-        Step::ReserveEach(calls) => {
-            let told = gate.reserve_each(calls).await.into_iter();
-            return told.map(|answer| Told::booking(answer, receipts)).collect();
-        }
         Step::Reset(request) => Told::balance(gate.reset(request).await),
         Step::Settle(actual) => Told::settlement(gate.settle(receipts.pop().unwrap(), actual).await),
         Step::SettleEach(costs) => Told::settlement(gate.settle_each(receipts.pop().unwrap(), &costs).await),
@@ -150,10 +142,6 @@ async fn ask_limiter(conn: &mut PgConnection, step: Step, receipts: &mut Vec<Rec
         Step::Balance(request) => vec![Told::balance(limiter.balance(&mut tx, request).await)],
         Step::Cancel => vec![Told::settlement(limiter.cancel(&mut tx, receipts.pop().unwrap()).await)],
         Step::Check(requests) => vec![Told::grant(limiter.check(&mut tx, requests).await, &mut unheard)],
-        Step::CheckEach(calls) => {
-            let told = limiter.check_each(&mut tx, calls).await.unwrap().into_iter();
-            told.map(|answer| Told::grant(answer, &mut unheard)).collect()
-        }
         Step::Consume(requests) | Step::Wait(requests) => {
             vec![Told::grant(limiter.consume(&mut tx, requests).await, receipts)]
         }
@@ -177,10 +165,6 @@ async fn ask_limiter(conn: &mut PgConnection, step: Step, receipts: &mut Vec<Rec
             vec![Told::new(&charges(&receipts.last().unwrap().charges))]
         }
         Step::Reserve(requests) => vec![Told::booking(limiter.reserve(&mut tx, requests).await, receipts)],
-        Step::ReserveEach(calls) => {
-            let told = limiter.reserve_each(&mut tx, calls).await.unwrap().into_iter();
-            told.map(|answer| Told::booking(answer, receipts)).collect()
-        }
         Step::Reset(request) => vec![Told::balance(limiter.reset(&mut tx, request).await)],
         Step::Settle(actual) => {
             vec![Told::settlement(limiter.settle(&mut tx, receipts.pop().unwrap(), actual).await)]

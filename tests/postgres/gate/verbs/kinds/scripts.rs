@@ -21,7 +21,6 @@ pub(super) enum Step {
     Balance(Request),
     Cancel,
     Check(Vec<Request>),
-    CheckEach(Vec<Vec<Request>>),
     Consume(Vec<Request>),
     ConsumeEach(Vec<Vec<Request>>),
     Credit(Request),
@@ -31,7 +30,6 @@ pub(super) enum Step {
     Release,
     Renew,
     Reserve(Vec<Request>),
-    ReserveEach(Vec<Vec<Request>>),
     Reset(Request),
     Settle(u32),
     SettleEach(Vec<Tokens>),
@@ -41,8 +39,8 @@ pub(super) enum Step {
 }
 
 use Step::{
-    Balance as Look, Cancel, Check, CheckEach, Consume, ConsumeEach, Credit, Debit, Lease as Hold, Release, Renew,
-    Reserve, ReserveEach, Reset, Settle, SettleEach, Stream, Wait,
+    Balance as Look, Cancel, Check, Consume, ConsumeEach, Credit, Debit, Lease as Hold, Release, Renew, Reserve, Reset,
+    Settle, SettleEach, Stream, Wait,
 };
 
 /// The name of a key, and the calls for it.
@@ -74,13 +72,11 @@ fn verbs() -> Vec<Script> {
         }),
         script("check", |of| {
             let least = |cost| Check(vec![of(&HOT, cost)]);
-            let each = vec![vec![of(&HOT, 99_900)], vec![of(&HOT, 99_901)], vec![of(&MONEY, 106)]];
-            vec![least(99_900), least(99_901), Check(vec![of(&HOT, 99_900), of(&WARM, 99_901)]), CheckEach(each)]
+            vec![least(99_900), least(99_901), Check(vec![of(&HOT, 99_900), of(&WARM, 99_901)])]
         }),
         script("reserve", |of| {
-            let each = vec![vec![of(&HOT, 7)], vec![of(&HOT, 8)]];
-            let steps = [Reserve(vec![of(&HOT, 5)]), Reserve(vec![of(&HOT, 9)]), Cancel, Settle(2)];
-            steps.into_iter().chain([Reserve(vec![of(&HOT, 6), of(&HOT, 1)]), ReserveEach(each)]).collect()
+            let one = |cost| Reserve(vec![of(&HOT, cost)]);
+            vec![one(5), one(9), Cancel, Settle(2), Reserve(vec![of(&HOT, 6), of(&HOT, 1)])]
         }),
         script("debt", |of| vec![Reserve(vec![of(&HOT, 100_000)]), Consume(vec![of(&HOT, 1)]), Look(of(&HOT, 1))]),
         script("balance", |of| LIMITS.iter().map(|limit| Look(of(limit, 1))).collect()),
