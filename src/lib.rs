@@ -139,7 +139,7 @@ pub use limit::{Limit, LimitError, LimitFault, LimitKind, LimitSpec, Storage};
 #[cfg(feature = "postgres")]
 pub use limiter::{BegunByHand, InTransaction, Limiter};
 #[cfg(feature = "limits-file")]
-pub use limits::{FileFault, FileFaultKind, FileFaults, Limits, LimitsError, UnknownLimit};
+pub use limits::{FileFault, Limits, LimitsError, UnknownLimit};
 #[cfg(feature = "metrics")]
 pub use meter::describe_metrics;
 #[cfg(feature = "postgres")]

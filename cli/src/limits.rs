@@ -4,8 +4,8 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use clap::Subcommand;
-use serde_json::{Value, json};
-use tollgate::{FileFault, Limit, LimitKind, Limits, LimitsError, Tokens};
+use serde_json::json;
+use tollgate::{Limit, LimitKind, Limits, LimitsError, Tokens};
 
 use crate::error::{CommandError, Exit};
 use crate::limits_file::describe;
@@ -51,7 +51,7 @@ fn check(file: &Path, output: OutputArgs) -> Result<Exit, CommandError> {
             let specs: Vec<_> = limits.iter().map(Limit::spec).collect();
             let told: Vec<_> =
                 hints.iter().map(|(limit, hint)| json!({ "limit": limit.name(), "hint": hint })).collect();
-            output.print(&json!({ "file": file, "limits": specs, "faults": [], "hints": told }), || {
+            output.print(&json!({ "file": file, "limits": specs, "fault": null, "hints": told }), || {
                 let mut lines: Vec<_> = limits.iter().map(describe).collect();
                 let label = styled(CAUTION, "hint");
                 let told = |(limit, hint): &(&Limit, String)| format!("{label}: {}: {hint}", printable(limit.name()));
@@ -61,11 +61,10 @@ fn check(file: &Path, output: OutputArgs) -> Result<Exit, CommandError> {
             })?;
             Ok(Exit::Done)
         }
-        Err(LimitsError::Faulty(faults)) => {
-            let told: Vec<_> = faults.iter().map(document).collect();
-            output.print(&json!({ "file": file, "limits": null, "faults": told, "hints": [] }), || {
-                let path = styled(BAD, path);
-                faults.iter().map(|fault| format!("{path}:{fault}")).collect::<Vec<_>>().join("\n")
+        Err(LimitsError::Faulty { fault, .. }) => {
+            let told = json!({ "line": fault.line, "column": fault.column, "message": fault.message });
+            output.print(&json!({ "file": file, "limits": null, "fault": told, "hints": [] }), || {
+                format!("{}:{fault}", styled(BAD, path))
             })?;
             Ok(Exit::Failed)
         }
@@ -105,16 +104,6 @@ fn is_money(name: &str) -> bool {
 fn whole_periods(tokens: Tokens, rate: Tokens) -> u32 {
     let periods = tokens.micros().unsigned_abs().div_ceil(rate.micros().unsigned_abs().max(1));
     u32::try_from(periods).unwrap_or(u32::MAX)
-}
-
-fn document(fault: &FileFault) -> Value {
-    json!({
-        "line": fault.line,
-        "column": fault.column,
-        "limit": fault.limit,
-        "fault": fault.kind.to_string(),
-        "suggestion": fault.suggestion,
-    })
 }
 
 const FOR_A_BUDGET: &str = "for a budget take fixed_window, or name the customer's period in each request";

@@ -2,7 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
-use tollgate::{Limit, LimitKind, Limits, LimitsError, Span, Storage, Tokens};
+use tollgate::{Limit, LimitKind, Limits, Span, Storage, Tokens};
 
 use crate::error::CommandError;
 use crate::output::printable;
@@ -21,7 +21,7 @@ impl LimitsArgs {
     /// The limits of the file; none where no file is given and there is none of the usual name.
     pub(crate) fn load(&self) -> Result<Option<Limits>, CommandError> {
         let usual = || Some(Path::new(USUAL)).filter(|path| path.exists());
-        self.limits.as_deref().or_else(usual).map(read).transpose()
+        Ok(self.limits.as_deref().or_else(usual).map(Limits::from_file).transpose()?)
     }
 
     /// The definition of one limit, which must be there.
@@ -34,22 +34,6 @@ impl LimitsArgs {
         };
         Ok(limits.get(name)?.clone())
     }
-}
-
-/// Reads a limits file. Of several faults the error names the first.
-pub(crate) fn read(path: &Path) -> Result<Limits, CommandError> {
-    Limits::from_file(path).map_err(|error| {
-        let LimitsError::Faulty(faults) = error else { return error.into() };
-        let path = path.display();
-        let faults: Vec<_> = faults.iter().map(|fault| format!("{path}:{fault}")).collect();
-        match &faults[..] {
-            [first, others @ ..] if !others.is_empty() => CommandError::new(
-                format!("{first}; and {} more", others.len()),
-                format!("run `tollgate limits check {path}`"),
-            ),
-            faults => CommandError::bare(faults.concat()),
-        }
-    })
 }
 
 /// A definition in one line.

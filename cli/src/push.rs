@@ -8,7 +8,7 @@ use tollgate::{Limit, Limits, Tokens};
 
 use crate::database::DatabaseArgs;
 use crate::error::{CommandError, Exit};
-use crate::limits_file::{describe, read};
+use crate::limits_file::describe;
 use crate::output::{CAUTION, GOOD, OutputArgs, counted, printable, styled};
 use crate::storage;
 
@@ -31,7 +31,7 @@ pub(crate) struct PushArgs {
 
 pub(crate) async fn run(args: PushArgs) -> Result<Exit, CommandError> {
     let PushArgs { file, check, database, output } = args;
-    let wanted = read(&file)?;
+    let wanted = Limits::from_file(&file)?;
     let mut conn = database.connect().await?;
     let mut tx = conn.begin().await?;
     if !check {

@@ -35,6 +35,8 @@ use crate::tokens::Tokens;
 #[serde(deny_unknown_fields)]
 #[non_exhaustive]
 pub struct LimitSpec {
+    // A limits file has the name outside of the table.
+    #[serde(default = "unnamed")]
     pub(crate) name: Text,
     /// How tokens come back.
     pub kind: LimitKind,
@@ -246,6 +248,10 @@ impl fmt::Display for Storage {
             Self::Durable => "durable",
         })
     }
+}
+
+fn unnamed() -> Text {
+    Text::Static("")
 }
 
 fn one() -> u16 {

@@ -1,22 +1,20 @@
 use std::fmt;
 use std::io;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 use crate::limit::LimitError;
-use crate::limit::LimitFault;
 
 /// Why limits could not be read from a file, or from the table of definitions.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum LimitsError {
-    /// The file has faults. Displays all of them, one per line.
-    #[error("{0}")]
-    Faulty(FileFaults),
-    /// The file is in another encoding, such as UTF-16.
-    #[error("the limits file {} is not in UTF-8 (save it so)", .file.display())]
-    NotUtf8 {
-        /// The path of the file.
-        file: PathBuf,
+    /// The file has a fault.
+    #[error("{}{fault}", .file.as_ref().map_or_else(String::new, |file| format!("{}:", file.display())))]
+    Faulty {
+        /// The path of the file; `None` if the text did not come from a file.
+        file: Option<PathBuf>,
+        /// Its first fault.
+        fault: FileFault,
     },
     /// A definition in the table is not valid for this release.
     #[error("a definition in tollgate.limits is not valid (push the file again, or update this release)")]
@@ -30,109 +28,36 @@ pub enum LimitsError {
         /// The driver's error.
         source: sqlx::Error,
     },
-    /// The file cannot be read.
-    #[error("could not read the limits file {} (check its path and rights)", .file.display())]
+    /// The file cannot be read, is not in UTF-8, or is in YAML.
+    #[error("could not read the limits file {} (check its path, its rights and its format)", .file.display())]
     Unreadable {
         /// The path of the file.
         file: PathBuf,
-        /// The operating system's error.
+        /// What is wrong with it.
         source: io::Error,
     },
-    /// The file's name says that it is in YAML.
-    #[error("the limits file {} is in YAML (write it in TOML or in JSON)", .file.display())]
-    Yaml {
-        /// The path of the file.
-        file: PathBuf,
-    },
 }
 
-/// All faults of a file, at least one, in the order of the text. Displays one per line, as `file:line:column: …`.
-#[derive(Clone, Debug, Eq, PartialEq)]
-pub struct FileFaults {
-    pub(super) file: Option<PathBuf>,
-    pub(super) faults: Vec<FileFault>,
-}
-
-impl FileFaults {
-    /// The path of the file; `None` if the text did not come from a file.
-    #[must_use]
-    pub fn file(&self) -> Option<&Path> {
-        self.file.as_deref()
-    }
-
-    /// The faults.
-    #[must_use]
-    pub fn iter(&self) -> impl ExactSizeIterator<Item = &FileFault> {
-        self.faults.iter()
-    }
-}
-
-impl fmt::Display for FileFaults {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        for (index, fault) in self.faults.iter().enumerate() {
-            f.write_str(if index > 0 { "\n" } else { "" })?;
-            self.file.iter().try_for_each(|file| write!(f, "{}:", file.display()))?;
-            write!(f, "{fault}")?;
-        }
-        Ok(())
-    }
-}
-
-/// One fault of a file, with its place.
-#[derive(Clone, Debug, Eq, PartialEq)]
+/// The first fault of a file. Displays as `line:column: message`.
+#[derive(Clone, Debug, Eq, PartialEq, thiserror::Error)]
+#[error("{line}:{column}: {message}")]
 #[non_exhaustive]
 pub struct FileFault {
     /// The line, counted from 1.
     pub line: usize,
     /// The column, in characters, counted from 1.
     pub column: usize,
-    /// The limit that has the fault, if one has.
-    pub limit: Option<String>,
-    /// The fault.
-    pub kind: FileFaultKind,
-    /// The name or value that was probably meant, or a way to mend the fault.
-    pub suggestion: Option<String>,
+    /// What is wrong there.
+    pub message: String,
 }
 
-impl fmt::Display for FileFault {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}:{}: ", self.line, self.column)?;
-        self.limit.iter().try_for_each(|limit| write!(f, "limit {limit:?}: "))?;
-        write!(f, "{}", self.kind)?;
-        self.suggestion.iter().try_for_each(|suggestion| write!(f, " ({suggestion})"))
+impl FileFault {
+    /// A fault at a byte of a text.
+    pub(super) fn at(text: &str, at: usize, message: String) -> Self {
+        let before = text.get(..at).unwrap_or(text);
+        let line_start = before.rfind('\n').map_or(0, |newline| newline + 1);
+        Self { line: before.matches('\n').count() + 1, column: before[line_start..].chars().count() + 1, message }
     }
-}
-
-/// A kind of fault in a file.
-#[derive(Clone, Debug, Eq, PartialEq, thiserror::Error)]
-#[non_exhaustive]
-pub enum FileFaultKind {
-    /// The definition of a limit is not valid.
-    #[error("{0}")]
-    Limit(LimitFault),
-    /// A required field is missing.
-    #[error("the field {0:?} is missing")]
-    MissingField(&'static str),
-    /// A single value stands where a limit should be.
-    #[error("{0:?} is not a table with the fields of a limit")]
-    NotATable(String),
-    /// A field or a limit occurs twice.
-    #[error("{0:?} occurs twice")]
-    Repeated(String),
-    /// The text is not valid TOML, or not valid JSON.
-    #[error("{0}")]
-    Syntax(String),
-    /// No limit has a field of this name.
-    #[error("unknown field {0:?}")]
-    UnknownField(String),
-    /// The value of a field has the wrong type, or is out of range.
-    #[error("{field}: {reason}")]
-    WrongValue {
-        /// The field.
-        field: &'static str,
-        /// The fault of its value.
-        reason: String,
-    },
 }
 
 /// No limit has this name.

@@ -1,6 +1,5 @@
-mod document;
 mod fault;
-mod reader;
+mod file;
 #[cfg(feature = "postgres")]
 mod table;
 
@@ -10,8 +9,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 
 use crate::limit::Limit;
-use document::FileFormat;
-pub use fault::{FileFault, FileFaultKind, FileFaults, LimitsError, UnknownLimit};
+pub use fault::{FileFault, LimitsError, UnknownLimit};
 
 /// The limits of a file, by name.
 ///
@@ -55,7 +53,9 @@ pub use fault::{FileFault, FileFaultKind, FileFaults, LimitsError, UnknownLimit}
 /// storage = "durable"        # or "ephemeral": a crash of the server forgets the count
 /// ```
 ///
-/// An unknown field is an error. All faults are reported together, each with its line, its column and a suggestion.
+/// An unknown field is an error, and so is a limit that occurs twice. The first fault is reported, with its line and its
+/// column. A fault of a limit as a whole, such as a rate of zero, has the place of its table in TOML, and of its end in
+/// JSON.
 ///
 /// ```
 /// use tollgate::Limits;
@@ -79,15 +79,21 @@ impl Limits {
     ///
     /// # Errors
     ///
-    /// [`LimitsError::Yaml`], [`LimitsError::Unreadable`], [`LimitsError::NotUtf8`], [`LimitsError::Faulty`].
+    /// [`LimitsError::Unreadable`], [`LimitsError::Faulty`].
     pub fn from_file(path: impl AsRef<Path>) -> Result<Self, LimitsError> {
         let file = path.as_ref().to_owned();
-        let Some(format) = FileFormat::of(&file) else { return Err(LimitsError::Yaml { file }) };
-        match fs::read_to_string(&file) {
-            Ok(text) => Self::read(&text, format, Some(file)),
-            Err(source) if source.kind() == io::ErrorKind::InvalidData => Err(LimitsError::NotUtf8 { file }),
-            Err(source) => Err(LimitsError::Unreadable { file, source }),
-        }
+        let ends_in = |ending| file.extension().is_some_and(|extension| extension.eq_ignore_ascii_case(ending));
+        let read = if ends_in("yaml") || ends_in("yml") {
+            Err(io::Error::new(io::ErrorKind::Unsupported, "it is in YAML (write it in TOML or in JSON)"))
+        } else {
+            fs::read_to_string(&file)
+        };
+        let text = match read {
+            Ok(text) => text,
+            Err(source) => return Err(LimitsError::Unreadable { file, source }),
+        };
+        let of_text = if ends_in("json") { file::of_json } else { file::of_toml };
+        Self::read(of_text(&text), Some(file))
     }
 
     /// Reads a text in TOML.
@@ -96,7 +102,7 @@ impl Limits {
     ///
     /// [`LimitsError::Faulty`].
     pub fn from_toml(text: &str) -> Result<Self, LimitsError> {
-        Self::read(text, FileFormat::Toml, None)
+        Self::read(file::of_toml(text), None)
     }
 
     /// Reads a text in JSON: an object of objects.
@@ -105,7 +111,7 @@ impl Limits {
     ///
     /// [`LimitsError::Faulty`].
     pub fn from_json(text: &str) -> Result<Self, LimitsError> {
-        Self::read(text, FileFormat::Json, None)
+        Self::read(file::of_json(text), None)
     }
 
     /// The limit of this name.
@@ -116,7 +122,7 @@ impl Limits {
     pub fn get(&self, name: &str) -> Result<&Limit, UnknownLimit> {
         self.by_name.get(name).ok_or_else(|| UnknownLimit {
             name: name.to_owned(),
-            nearest: reader::nearest(name, self.by_name.keys().map(String::as_str)).map(str::to_owned),
+            nearest: nearest(name, self.by_name.keys().map(String::as_str)).map(str::to_owned),
             file: self.file.clone(),
         })
     }
@@ -138,10 +144,18 @@ impl Limits {
         self.by_name.is_empty()
     }
 
-    fn read(text: &str, format: FileFormat, file: Option<PathBuf>) -> Result<Self, LimitsError> {
-        match reader::read(text, format) {
+    fn read(by_name: Result<BTreeMap<String, Limit>, FileFault>, file: Option<PathBuf>) -> Result<Self, LimitsError> {
+        match by_name {
             Ok(by_name) => Ok(Self { by_name, file }),
-            Err(faults) => Err(LimitsError::Faulty(FileFaults { file, faults })),
+            Err(fault) => Err(LimitsError::Faulty { file, fault }),
         }
     }
+}
+
+/// The candidate that `written` most probably misspells: at most every third letter is wrong, missing or swapped.
+fn nearest<'c>(written: &str, candidates: impl Iterator<Item = &'c str>) -> Option<&'c str> {
+    let distance = |candidate: &&str| strsim::osa_distance(&written.to_lowercase(), &candidate.to_lowercase());
+    let best = candidates.min_by_key(distance)?;
+    let most = (written.chars().count().max(best.chars().count()) / 3).max(1);
+    (distance(&best) <= most).then_some(best)
 }
