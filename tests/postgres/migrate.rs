@@ -275,15 +275,6 @@ async fn without_its_schema_the_limiter_names_the_command() {
     assert!(missing.to_string().contains("run `tollgate migrate up`"), "{missing}");
 }
 
-#[tokio::test]
-async fn the_ephemeral_table_is_unlogged_and_the_durable_one_is_not() {
-    let world = World::new().await;
-    let sql = "select relname::text, relpersistence::text from pg_class
-                where relnamespace = 'tollgate'::regnamespace::oid and relname in ('ephemeral', 'durable') order by 1";
-    let found: Vec<(String, String)> = sqlx::query_as(sql).fetch_all(&world.pool).await.unwrap();
-    assert_eq!(found, [("durable".into(), "p".into()), ("ephemeral".into(), "u".into())]);
-}
-
 /// Citus makes a table anew where it gives one back, and the columns of the old table's type are lost.
 #[tokio::test]
 async fn no_type_is_made_of_the_rows_of_a_table() {

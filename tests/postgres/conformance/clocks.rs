@@ -1,10 +1,10 @@
-//! Clocks: one that goes back, one that jumps, and the one of a transaction that began long ago.
+//! Clocks: one that goes back, and the one of a transaction that began long ago.
 
 use chrono::{DateTime, Utc};
-use tollgate::{DAY, Limit, MINUTE, SECOND, Tokens};
+use tollgate::{Limit, MINUTE, SECOND, Tokens};
 
-use super::{ORIGIN, kinds};
-use crate::teller::{Teller, both, left, retry, tokens};
+use super::kinds;
+use crate::teller::{Teller, both, retry, tokens};
 use crate::world::{World, limiter, second};
 
 #[tokio::test]
@@ -43,29 +43,5 @@ async fn in_a_transaction_begun_long_ago_refill_uses_the_present() {
         assert!(grant.decided_at > balance.observed_at);
         let (_, ts) = teller.row(&limit, "").await.unwrap();
         assert_eq!(ts, grant.decided_at);
-    }
-}
-
-#[tokio::test]
-async fn a_start_in_the_future_is_aligned_backwards() {
-    let world = World::new().await;
-    let mut teller = Teller::of(&world).await;
-    for limit in both(&Limit::fixed_window("future", 1, MINUTE).start(ORIGIN + 400 * DAY + 10 * SECOND)) {
-        assert!(teller.consume(0.0, limit.global()).await.is_granted());
-        assert_eq!(teller.row(&limit, "").await, Some((Tokens::ZERO, second(-50.0))));
-        assert_eq!(retry(teller.consume(0.0, limit.global()).await), 10 * SECOND);
-    }
-}
-
-#[tokio::test]
-async fn a_clock_that_jumps_ten_years_ahead_finds_a_full_bucket() {
-    let world = World::new().await;
-    let mut teller = Teller::of(&world).await;
-    let ten_years = 10.0 * 365.0 * 86_400.0;
-    for limit in kinds(10, SECOND, 10) {
-        left(teller.consume(0.0, limit.global().cost(10)).await);
-        assert_eq!(teller.balance(ten_years, limit.global()).await.remaining, tokens(10));
-        assert_eq!(left(teller.consume(ten_years, limit.global().cost(10)).await), Tokens::ZERO);
-        assert_eq!(teller.row(&limit, "").await, Some((Tokens::ZERO, second(ten_years))));
     }
 }
