@@ -47,7 +47,6 @@ mod outage {
 
 mod verbs {
     mod agreement;
-    mod cancellation;
     mod close;
     mod kinds;
 }

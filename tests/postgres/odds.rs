@@ -5,7 +5,6 @@ mod lapses;
 
 use std::time::Duration;
 
-use sqlx::PgPool;
 use tollgate::{Error, FitError, HOUR, Limit, Limiter, Receipt, Tokens};
 
 use crate::calls::{left, rows_and_calls, settle, stored};
@@ -15,63 +14,6 @@ use crate::proxy::Proxy;
 use crate::world::World;
 
 const BUCKET: Limit = Limit::token_bucket("bucket", 1_000, EVER);
-
-/// The tokens that remain in the row, and for each stored call whether it is used.
-async fn look(pool: &PgPool) -> (Option<i64>, Vec<bool>) {
-    let value = "select value + 1000000000 from tollgate.durable where name = 'bucket' and key = 'k' and value < 0";
-    let value = sqlx::query_scalar(value).fetch_optional(pool).await.unwrap();
-    (value, sqlx::query_scalar("select used from tollgate.calls").fetch_all(pool).await.unwrap())
-}
-
-/// A refund and the use of its receipt, or a charge and its id: both or neither, wherever a future is dropped.
-#[tokio::test]
-async fn a_call_dropped_anywhere_and_committed_counts_with_its_id_or_not_at_all() {
-    let world = World::new().await;
-    let proxy = Proxy::new(&world.url());
-    let wire = one_connection(proxy.options()).await;
-    let mut bad = Vec::new();
-    for what in ["settle", "settle_once", "consume_once", "credit_once"] {
-        let mut cuts = Cuts::default();
-        loop {
-            world.sql("truncate tollgate.ephemeral, tollgate.durable, tollgate.calls").await;
-            let mut tx = world.pool.begin().await.unwrap();
-            let limiter = Limiter::new();
-            let ask = BUCKET.key("k").cost(100);
-            let grant = match what {
-                "settle" => Some(limiter.consume(&mut tx, ask.lapses_after(HOUR)).await.unwrap().granted().unwrap()),
-                "settle_once" => {
-                    Some(limiter.consume(&mut tx, ask.once("a").lapses_after(HOUR)).await.unwrap().granted().unwrap())
-                }
-                _ => {
-                    limiter.debit(&mut tx, ask).await.unwrap();
-                    None
-                }
-            };
-            tx.commit().await.unwrap();
-            let before = look(&world.pool).await;
-            let mut tx = wire.begin().await.unwrap();
-            let call = async {
-                match what {
-                    "consume_once" => drop(limiter.consume(&mut tx, BUCKET.key("k").cost(50).once("b")).await.unwrap()),
-                    "credit_once" => drop(limiter.credit(&mut tx, BUCKET.key("k").cost(50).once("b")).await.unwrap()),
-                    _ => drop(limiter.settle(&mut tx, Receipt::from(grant.unwrap()), 10).await.unwrap()),
-                }
-            };
-            let done = Cut::after(cuts.waits, call).await;
-            tx.commit().await.unwrap();
-            let after = look(&world.pool).await;
-            let rows_moved = before.0 != after.0;
-            let calls_moved = before.1 != after.1;
-            if rows_moved != calls_moved {
-                bad.push(format!("{what} cut at {}: {before:?} -> {after:?}", cuts.waits));
-            }
-            if !cuts.go_on(done.is_some()) {
-                break;
-            }
-        }
-    }
-    assert!(bad.is_empty(), "{bad:#?}");
-}
 
 /// A settlement inserts a wallet's row, since an empty one may be missing. The row of the bucket beside it was swept,
 /// and all that it is locked in order with is inserted, too.

@@ -1,7 +1,6 @@
 //! Limits with several rows for each key: they act as one limit to every kind of call.
 
 mod bad_input;
-mod cancellation;
 mod changed;
 mod conformance;
 mod contention;

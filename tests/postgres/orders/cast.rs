@@ -213,6 +213,32 @@ pub(crate) const OF_FULL_ROWS: Cast = Cast {
     ],
 };
 
+/// More verbs to drop: their ways to and through several shards, and through a stored call.
+pub(crate) const TO_DROP: Cast = Cast {
+    limits: &[SPREAD],
+    starts: &[Start::Empty],
+    is_drawn: true,
+    roles: &[
+        role("reserve", |key, _| Verb::Reserve(vec![SPREAD.max_reserved(6).key(key).cost(9)])),
+        after("settle", Before::Consume(|key| vec![SPREAD.key(key).cost(5)]), |_, receipt| {
+            Verb::Settle(receipt, Tokens::ONE)
+        }),
+        after("credit once", Before::Consume(|key| vec![SPREAD.key(key).cost(5)]), |key, _| {
+            Verb::Credit(SPREAD.key(key).once("x"))
+        }),
+        after(
+            "settle once",
+            Before::Consume(|key| vec![SPREAD.key(key).once("x").lapses_after(HOUR)]),
+            |_, receipt| Verb::Settle(receipt, Tokens::ZERO),
+        )
+        .not_for_gates(),
+        after("settle what lapses", Before::Consume(|key| vec![SPREAD.key(key).lapses_after(HOUR)]), |_, receipt| {
+            Verb::Settle(receipt, Tokens::ZERO)
+        })
+        .not_for_gates(),
+    ],
+};
+
 /// The calls of SQL functions on the rows of [`OF_TWO_ROWS`].
 pub(crate) const IN_SQL_ROLES: &[Role] = &[
     role("consume in SQL", |key, _| Verb::Consume(vec![PLAN.key(key)])),

@@ -32,6 +32,7 @@ struct Shared {
     turn: Mutex<Turn>,
     go: Notify,
     is_open: AtomicBool,
+    holds_all: AtomicBool,
     loses_answer: AtomicBool,
     cuts: watch::Sender<u32>,
     has_timed_out: AtomicBool,
@@ -48,6 +49,7 @@ impl Line {
             turn: Mutex::new(Turn::Client),
             go: Notify::new(),
             is_open: AtomicBool::new(true),
+            holds_all: AtomicBool::new(false),
             loses_answer: AtomicBool::new(false),
             cuts: watch::Sender::new(0),
             has_timed_out: AtomicBool::new(false),
@@ -81,6 +83,11 @@ impl Line {
     pub(crate) fn close(&self) {
         self.shared.has_timed_out.store(false, Ordering::SeqCst);
         self.shared.is_open.store(false, Ordering::SeqCst);
+    }
+
+    /// While it is closed: whether it holds messages that do not act, too.
+    pub(crate) fn hold_all(&self, whether: bool) {
+        self.shared.holds_all.store(whether, Ordering::SeqCst);
     }
 
     /// Lets everything through, also what it holds.
@@ -129,6 +136,7 @@ impl Shared {
             group.push(kind);
             let start = read_body(&mut from, &mut group).await?;
             acts |= kind == EXECUTE || kind == QUERY && !is_quiet(&group[start..]);
+            acts |= self.holds_all.load(Ordering::SeqCst);
             if !matches!(kind, SYNC | QUERY | FLUSH | PASSWORD | TERMINATE) {
                 continue;
             }

@@ -23,6 +23,7 @@ use cast::{Cast, Role};
 use fastrand::Rng;
 pub(crate) use theatre::Hand;
 use theatre::{Orders, Theatre};
+pub(crate) use verb::Ending;
 
 /// Every order of each pair of a cast, of two limiters.
 async fn play_pairs(what: &str, cast: &Cast) {
@@ -154,6 +155,17 @@ async fn cut(hand: Hand) {
         theatre.cut_each(cast).await;
     }
     theatre.close(&format!("cuts of a {hand:?}"));
+}
+
+/// Each verb is whole or nothing where its future is dropped, before any of its messages, and the connection lives.
+pub(crate) async fn drop_each(hand: Hand, endings: &[Ending]) {
+    let mut theatre = Theatre::open([hand]).await;
+    for ending in endings {
+        for cast in cast::ALL.into_iter().chain([&cast::TO_DROP]) {
+            theatre.drop_each(cast, *ending).await;
+        }
+    }
+    theatre.close(&format!("dropped calls of a {hand:?}, {endings:?}"));
 }
 
 #[tokio::test]

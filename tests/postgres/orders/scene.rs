@@ -16,7 +16,7 @@ use crate::world::limiter;
 
 /// Rows of a key of their own, and a verb for each session.
 pub(crate) struct Scene {
-    key: String,
+    pub(crate) key: String,
     before: DateTime<Utc>,
     memory: Memory,
     /// With the receipts of the database.
@@ -134,6 +134,17 @@ impl Scene {
         let comes_too_late =
             |place: usize| sessions[..place].iter().any(|before| ended[*before].contains(&sessions[place]));
         !(0..sessions.len()).any(comes_too_late)
+    }
+
+    /// Whether the rows are to the byte as before the one session.
+    pub(crate) async fn judge_nothing(&self, conn: &mut PgConnection, before: &Rows) -> Result<(), String> {
+        let (rows, _) = Rows::of_key(conn, &self.key).await;
+        if rows == *before { Ok(()) } else { Err(format!("{rows:#?}\nbut before\n{before:#?}")) }
+    }
+
+    /// Whether its calls are decided as one.
+    pub(crate) fn is_one(&self) -> bool {
+        self.planned.len() == 1
     }
 
     /// Whether the rows are as before the one session, or as after it: as after it, if it got its answer. Where the

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use fastrand::Rng;
 use sqlx::PgConnection;
-use tokio::sync::watch;
+use tokio::sync::{Notify, watch};
 use tokio::task::JoinHandle;
 
 use super::line::{Line, Turn};
@@ -243,6 +243,27 @@ impl Stage {
         let told = soon(session.task).await;
         soon(until_gone(&mut self.control, pid)).await;
         Some(told.ok())
+    }
+
+    /// Runs the first session up to its message of this number, counting those that do not act, and tells it to drop its
+    /// call there. Returns its result; `None` if it has fewer messages.
+    pub(crate) async fn interrupt<T: Send + 'static>(
+        &mut self,
+        session: impl Future<Output = T> + Send + 'static,
+        message: usize,
+        dropping: &Notify,
+    ) -> Option<T> {
+        self.lines[0].hold_all(true);
+        if message == 0 {
+            dropping.notify_one();
+        }
+        let session = self.hold(vec![session], message).await.pop().unwrap();
+        let is_late = message > 0 && session.is_done();
+        dropping.notify_one();
+        self.lines[0].open();
+        self.lines[0].hold_all(false);
+        let told = soon(session.task).await.unwrap();
+        (!is_late).then_some(told)
     }
 
     /// The sessions that could go on, once none moves any more; `None` once no session has a choice left.

@@ -2,22 +2,25 @@
 
 #![expect(clippy::disallowed_methods, reason = "says how long it took")]
 
+use std::sync::Arc;
 use std::time::Instant;
 use std::{iter, slice};
 
 use chrono::{DateTime, Utc};
 use fastrand::Rng;
 use sqlx::{Connection, PgConnection, PgPool};
+use tokio::sync::Notify;
 use tollgate::{Gate, Receipt, migrate};
 use tollgate_embedded::Server;
 
 use super::cast::{self, Cast, Role, Start};
 use super::outcome::Outcome;
+use super::rows::Rows;
 use super::scene::Scene;
 use super::schedule::{Fault, Schedule, Stage};
-use super::verb::Verb;
+use super::verb::{Ending, Verb};
 use crate::functions::define;
-use crate::world::{OWNER, SERVICE, World, one_connection, patient};
+use crate::world::{OWNER, SERVICE, World, one_connection, patient, soon};
 
 /// The part of the product that carries out the verb of a session.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
@@ -185,6 +188,70 @@ impl Theatre {
         true
     }
 
+    /// Drops the call of each role at each of its messages, while the connection lives.
+    pub(crate) async fn drop_each(&mut self, cast: &Cast, ending: Ending) {
+        let hand = self.actors[0].hand;
+        // A gate's call that waits is one that consumes.
+        let is_made = |role: &&Role| match (role.verb)("", Receipt::default()) {
+            Verb::Reap | Verb::Sweep(_) | Verb::Vain(_) => false,
+            Verb::Consume(_) => hand.can(role),
+            _ => hand.can(role) && (hand == Hand::Limiter || ending.timeout.is_none()),
+        };
+        for role in cast.roles.iter().filter(is_made) {
+            for start in cast.starts {
+                self.scenes += 1;
+                // A limiter's call begins behind the trial of the connection and the begin of the transaction.
+                let mut messages = if hand == Hand::Gate { 0.. } else { 2.. };
+                while self.drop_at(cast, role, *start, ending, messages.next().unwrap()).await {}
+            }
+        }
+    }
+
+    /// Whether the role has a message of this number, to drop it there. A gate's call counts from its first statement
+    /// on; before it there is the trial of the connection.
+    async fn drop_at(&mut self, cast: &Cast, role: &Role, start: Start, ending: Ending, message: usize) -> bool {
+        let scene = self.scene(cast, slice::from_ref(role), start).await;
+        let (before, _) = Rows::of_key(&mut self.conn, &scene.key).await;
+        let (dropping, actor) = (Arc::new(Notify::new()), &self.actors[0]);
+        let is_gate = actor.hand == Hand::Gate;
+        let act = actor.act_until(scene.told[0].clone(), dropping.clone(), ending);
+        let Some(told) = self.stage.interrupt(act, message, &dropping).await else { return false };
+        self.runs += 1;
+        self.the_connection_is_as_new().await;
+        let judged = if if is_gate { message < 2 } else { !ending.commits } {
+            scene.judge_nothing(&mut self.conn, &before).await
+        } else {
+            let is_whole = is_gate && scene.is_one();
+            scene.judge_cut(&mut self.conn, told.or(is_whole.then_some(Outcome::Swept)), false).await
+        };
+        if let Err(says) = judged {
+            panic!("{} | {start:?} dropped at message {message}, {ending:?}\n{says}", role.name);
+        }
+        true
+    }
+
+    /// The next user of the connection finds no transaction, and the server's own settings.
+    async fn the_connection_is_as_new(&mut self) {
+        let actor = &self.actors[0];
+        // The gate goes on behind a call that was dropped.
+        soon(actor.gate.balance(cast::PLAN.key("fence"))).await.unwrap();
+        let mut conn = soon(actor.pool.acquire()).await.unwrap();
+        let sql = "select txid_current_if_assigned() is null and current_setting('lock_timeout') = '0'
+                      and current_setting('statement_timeout') = '0'";
+        assert!(sqlx::query_scalar::<_, bool>(sql).fetch_one(&mut *conn).await.unwrap());
+        let sql = "select state = 'idle' from pg_stat_activity where pid = $1";
+        let is_idle = sqlx::query_scalar::<_, bool>(sql).bind(self.stage.lines[0].pid());
+        assert!(is_idle.fetch_one(&mut self.conn).await.unwrap(), "the connection was in a transaction");
+        drop(conn);
+        // The pool tries a connection that comes back, too.
+        soon(async {
+            while actor.pool.num_idle() == 0 {
+                tokio::task::yield_now().await;
+            }
+        })
+        .await;
+    }
+
     /// Crashes the server with each of some roles at its message of this number, and starts it again.
     /// Returns how many have such a message.
     async fn crash(mut self, server: &mut Server, roles: &[InCast], message: usize) -> usize {
@@ -274,6 +341,22 @@ impl Hand {
 }
 
 impl Actor {
+    /// The verb, until its call is to be dropped.
+    fn act_until(
+        &self,
+        verb: Verb,
+        dropping: Arc<Notify>,
+        ending: Ending,
+    ) -> impl Future<Output = Option<Outcome>> + Send + 'static {
+        let (hand, pool, gate) = (self.hand, self.pool.clone(), self.gate.clone());
+        async move {
+            match hand {
+                Hand::Limiter => verb.joined_until(&dropping, &pool, ending).await,
+                _ => verb.through_until(&dropping, &gate, ending).await,
+            }
+        }
+    }
+
     fn act(&self, verb: Verb) -> impl Future<Output = Outcome> + Send + 'static {
         let (hand, pool, gate) = (self.hand, self.pool.clone(), self.gate.clone());
         async move {

@@ -1,7 +1,10 @@
 //! The verb of a session, as a value that the library and the plan can both carry out.
 
+use std::time::Duration;
+
 use chrono::{DateTime, Utc};
 use sqlx::{AssertSqlSafe, PgPool};
+use tokio::sync::Notify;
 use tollgate::plan::{Call, Exception};
 use tollgate::{Charge, Gate, Limit, Receipt, Request, Storage, Sweeper, Tokens};
 
@@ -30,6 +33,15 @@ pub(crate) enum Verb {
     Sweep(Storage),
     /// Consumes, and rolls back.
     Vain(Vec<Request>),
+}
+
+/// How a call is made, and how its transaction ends when it was dropped.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Ending {
+    /// Of a limiter's wait for a lock. A gate's call waits so long for its tokens.
+    pub(crate) timeout: Option<Duration>,
+    /// Else the transaction is rolled back.
+    pub(crate) commits: bool,
 }
 
 /// Tells a verb to a hand: a limiter with a transaction, or a gate.
@@ -129,8 +141,30 @@ impl Verb {
         }
     }
 
+    /// The same, until the call is to be dropped. Its transaction then ends as `ending` says.
+    pub(crate) async fn joined_until(self, dropping: &Notify, pool: &PgPool, ending: Ending) -> Option<Outcome> {
+        let limiter = ending.timeout.map_or_else(limiter, |timeout| limiter().lock_timeout(timeout));
+        let mut tx = pool.begin().await.unwrap();
+        let told = until(dropping, async { tell!(self, limiter, &mut tx) }).await;
+        if ending.commits {
+            tx.commit().await.unwrap();
+        }
+        told
+    }
+
     pub(crate) async fn through(self, gate: &Gate) -> Outcome {
         tell!(self, gate)
+    }
+
+    /// The same, until the call is to be dropped.
+    pub(crate) async fn through_until(self, dropping: &Notify, gate: &Gate, ending: Ending) -> Option<Outcome> {
+        let call = async {
+            match (self, ending.timeout) {
+                (Self::Consume(asked), Some(timeout)) => gate.wait(asked, timeout).await.into(),
+                (verb, _) => verb.through(gate).await,
+            }
+        };
+        until(dropping, call).await
     }
 
     pub(crate) async fn swept(self, pool: &PgPool) -> Outcome {
@@ -188,6 +222,15 @@ impl Verb {
             Self::Vain(asked) => return Outcome::of(memory.clone().call(Call::consume(asked), at.into())),
         };
         Outcome::of(memory.call(call.under(|limit, _| set_for(limit)), at.into()))
+    }
+}
+
+/// The outcome of a call; `None` where it was to be dropped before.
+async fn until(dropping: &Notify, call: impl Future<Output = Outcome>) -> Option<Outcome> {
+    tokio::select! {
+        biased;
+        told = call => Some(told),
+        () = dropping.notified() => None,
     }
 }
 
