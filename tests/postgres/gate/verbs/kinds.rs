@@ -1,14 +1,14 @@
 //! Every verb has the same outcome at every kind of gate as at a limiter: the same answers, and the same balances once
 //! the gate is closed. Answers from memory may know less of the remaining tokens, and differ in nothing else.
 
-mod scripts;
+pub(super) mod scripts;
 
 use std::fmt::Debug;
 use std::time::Duration;
 
 use futures_util::future::join_all;
 use sqlx::{Connection, PgConnection};
-use tollgate::{Balance, Decision, Error, Gate, Receipt, Reservation, Settlement, Source, Tokens};
+use tollgate::{Balance, Decision, Denied, Error, Gate, Limiter, Receipt, Reservation, Settlement, Source, Tokens};
 
 use crate::gate::kind::{HOT, Kind, SPENT, WARM};
 use crate::gate::stage::{pool, soon};
@@ -16,15 +16,21 @@ use crate::world::{World, limiter, sweeper};
 use scripts::{LIMITS, MONEY, Step, scripts};
 
 /// An answer, and the tokens that remain after it, where the gate knows them.
-#[derive(Debug, Default)]
-struct Told {
+#[derive(Debug, Default, PartialEq)]
+pub(super) struct Told {
     what: String,
     left: Option<Tokens>,
+    /// All of the answer, which agrees where both go by one clock.
+    pub(super) exact: String,
 }
 
 impl Told {
     fn new(what: &impl Debug) -> Self {
-        Self { what: format!("{what:?}"), left: None }
+        Self { what: format!("{what:?}"), ..Self::default() }
+    }
+
+    fn exactly(self, all: &impl Debug) -> Self {
+        Self { exact: format!("{all:?}"), ..self }
     }
 
     fn error(error: &Error) -> Self {
@@ -32,38 +38,46 @@ impl Told {
     }
 
     fn balance(answer: Result<Balance, Error>) -> Self {
-        answer.map_or_else(|error| Self::error(&error), |balance| Self::new(&(balance.remaining, balance.is_full())))
+        let told = |balance: Balance| Self::new(&(balance.remaining, balance.is_full())).exactly(&balance);
+        answer.map_or_else(|error| Self::error(&error), told)
     }
 
     fn grant(answer: Result<Decision, Error>, receipts: &mut Vec<Receipt>) -> Self {
         let grant = match answer {
             Ok(Decision::Granted(grant)) => grant,
-            Ok(Decision::Denied(denied)) => {
-                return Self::new(&(denied.limit, denied.key, denied.reason, denied.remaining));
-            }
+            Ok(Decision::Denied(denied)) => return Self::denied(&denied),
             Err(error) => return Self::error(&error),
         };
         let is_repeat = grant.source == Source::Repeated;
         let what = (grant.amount, grant.alternative, charges(&grant.receipt.charges), is_repeat);
         let left = (grant.source != Source::Prefetched).then_some(grant.remaining);
+        let crossed: Vec<_> = grant.standings.iter().map(|standing| standing.crossed(0.5)).collect();
+        let exact = (grant.decided_at, grant.source, crossed, &grant.receipt.charges);
+        let told = Self { left, ..Self::new(&what).exactly(&exact) };
         receipts.push(grant.receipt);
-        Self { left, ..Self::new(&what) }
+        told
+    }
+
+    fn denied(denied: &Denied) -> Self {
+        Self::new(&(&denied.limit, &denied.key, denied.reason, denied.remaining)).exactly(denied)
     }
 
     fn booking(answer: Result<Decision<Reservation>, Error>, receipts: &mut Vec<Receipt>) -> Self {
         match answer {
             Ok(Decision::Granted(booked)) => {
                 let told = Self::new(&charges(&booked.receipt.charges));
+                let told = told.exactly(&(booked.ready_at, booked.decided_at, &booked.receipt.charges));
                 receipts.push(booked.receipt);
                 told
             }
-            Ok(Decision::Denied(denied)) => Self::new(&(denied.limit, denied.key, denied.reason, denied.remaining)),
+            Ok(Decision::Denied(denied)) => Self::denied(&denied),
             Err(error) => Self::error(&error),
         }
     }
 
     fn settlement(answer: Result<Settlement, Error>) -> Self {
-        answer.map_or_else(|error| Self::error(&error), |settled| Self::new(&charges(&settled.charges)))
+        let told = |settled: Settlement| Self::new(&charges(&settled.charges)).exactly(&settled);
+        answer.map_or_else(|error| Self::error(&error), told)
     }
 
     fn agrees_with(&self, other: &Self) -> bool {
@@ -76,7 +90,7 @@ fn charges(charges: &[tollgate::Charge]) -> Vec<String> {
     charges.iter().map(told).collect()
 }
 
-async fn ask_gate(gate: &Gate, step: Step, receipts: &mut Vec<Receipt>) -> Vec<Told> {
+pub(super) async fn ask_gate(gate: &Gate, step: Step, receipts: &mut Vec<Receipt>) -> Vec<Told> {
     let one = match step {
         Step::Balance(request) => Told::balance(gate.balance(request).await),
         Step::Cancel => Told::settlement(gate.cancel(receipts.pop().unwrap()).await),
@@ -90,21 +104,19 @@ async fn ask_gate(gate: &Gate, step: Step, receipts: &mut Vec<Receipt>) -> Vec<T
         Step::Debit(request) => Told::balance(gate.debit(request).await),
         Step::Lease(request, is_dropped) => {
             let (slots, before) = (request.clone(), gate.balance(request.clone()).await.unwrap().remaining);
-            let held = gate.acquire(request).await;
-            match held {
-                // Its release is then on its way, and nobody awaits it.
-                Ok(Decision::Granted(lease)) if is_dropped => {
-                    let told = Told::grant(Ok(Decision::Granted(lease.grant().clone())), &mut Vec::new());
-                    drop(lease);
-                    soon(async { while gate.balance(slots.clone()).await.unwrap().remaining < before {} }).await;
-                    told
-                }
+            match gate.acquire(request).await {
                 Ok(Decision::Granted(lease)) => {
                     let told = Told::grant(Ok(Decision::Granted(lease.grant().clone())), &mut Vec::new());
-                    lease.release().await.unwrap();
+                    if is_dropped {
+                        // Its release is then on its way, and nobody awaits it.
+                        drop(lease);
+                        soon(async { while gate.balance(slots.clone()).await.unwrap().remaining < before {} }).await;
+                    } else {
+                        lease.release().await.unwrap();
+                    }
                     told
                 }
-                Ok(Decision::Denied(denied)) => Told::grant(Ok(Decision::Denied(denied)), &mut Vec::new()),
+                Ok(Decision::Denied(denied)) => Told::denied(&denied),
                 Err(error) => Told::error(&error),
             }
         }
@@ -135,8 +147,13 @@ async fn ask_gate(gate: &Gate, step: Step, receipts: &mut Vec<Receipt>) -> Vec<T
 }
 
 /// In a transaction of its own, as a gate does.
-async fn ask_limiter(conn: &mut PgConnection, step: Step, receipts: &mut Vec<Receipt>) -> Vec<Told> {
-    let (limiter, mut tx) = (limiter(), conn.begin().await.unwrap());
+pub(super) async fn ask_limiter(
+    limiter: &Limiter,
+    conn: &mut PgConnection,
+    step: Step,
+    receipts: &mut Vec<Receipt>,
+) -> Vec<Told> {
+    let mut tx = conn.begin().await.unwrap();
     let mut unheard = Vec::new();
     let told = match step {
         Step::Balance(request) => vec![Told::balance(limiter.balance(&mut tx, request).await)],
@@ -212,7 +229,7 @@ async fn expected() -> Vec<Outcome> {
         ];
         let (mut told, mut receipts) = (Vec::new(), Vec::new());
         for step in before.into_iter().chain(steps) {
-            told.push(ask_limiter(&mut conn, step, &mut receipts).await);
+            told.push(ask_limiter(&limiter(), &mut conn, step, &mut receipts).await);
         }
         expected.push((told.split_off(2), left(&world, &mut conn, key).await));
     }

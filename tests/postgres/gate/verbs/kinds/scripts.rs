@@ -17,7 +17,7 @@ pub(super) const LIMITS: [Limit; 7] = [HOT, WARM, FEW, LAST, BROAD, MONEY, SLOTS
 
 /// A call. Receipts are those of the last grants, the latest first.
 #[derive(Clone, Debug)]
-pub(super) enum Step {
+pub(in crate::gate::verbs) enum Step {
     Balance(Request),
     Cancel,
     Check(Vec<Request>),
