@@ -1,14 +1,16 @@
 //! Many callers at once: nobody is granted too much, nobody deadlocks, nobody fails.
 
-mod bounds;
+pub(crate) mod bounds;
 mod clocks;
 mod deadlocks;
 mod rows;
 
+use std::ops::RangeInclusive;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, LazyLock};
 use std::time::Duration;
 
+use fastrand::Rng;
 use sqlx::{Connection, PgConnection};
 use tollgate::{Grant, Limit, Limiter, Request};
 
@@ -59,26 +61,10 @@ impl Sweeper {
     }
 }
 
-/// Throws the same numbers in every run, for each seed its own.
-struct Dice(u64);
-
-impl Dice {
-    fn below(&mut self, bound: u64) -> u64 {
-        // SplitMix64.
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mixed = (self.0 ^ (self.0 >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        let mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        (mixed ^ (mixed >> 31)) % bound
-    }
-
-    /// Some of the numbers below `bound`, in any order, each once.
-    fn some(&mut self, count: std::ops::RangeInclusive<u64>, bound: u64) -> Vec<usize> {
-        let count = count.start() + self.below(count.end() - count.start() + 1);
-        let mut all: Vec<_> = (0..usize::try_from(bound).unwrap()).collect();
-        let picked = (0..count).map(|_| {
-            let place = self.below(all.len() as u64);
-            all.swap_remove(usize::try_from(place).unwrap())
-        });
-        picked.collect()
-    }
+/// Some of the numbers below `bound`, in any order, each once.
+pub(crate) fn some(dice: &mut Rng, count: RangeInclusive<usize>, bound: usize) -> Vec<usize> {
+    let mut picked: Vec<_> = (0..bound).collect();
+    dice.shuffle(&mut picked);
+    picked.truncate(dice.usize(count));
+    picked
 }

@@ -17,6 +17,7 @@ mod each;
 mod first_of;
 mod functions;
 mod gate;
+mod judge;
 mod leases;
 #[allow(dead_code, reason = "the tests of the plan need the rest")]
 #[path = "../pure/world.rs"]

@@ -7,4 +7,3 @@ mod contention;
 mod cost;
 mod last_moment;
 mod stage;
-mod storm;

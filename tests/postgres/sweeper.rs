@@ -10,6 +10,6 @@ use std::time::Duration;
 use tollgate::Sweeper;
 
 /// At full speed, and without a margin: a row goes at its `full_at`.
-fn quick() -> Sweeper {
+pub(crate) fn quick() -> Sweeper {
     Sweeper::new().share(100).margin(Duration::ZERO)
 }

@@ -6,13 +6,15 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use chrono::{DateTime, Utc};
+use fastrand::Rng;
 use sqlx::{Connection, PgConnection};
 use tokio::sync::Barrier;
 use tokio::task::JoinSet;
 use tollgate::{Decision, Limit, SECOND, Tokens};
 
-use super::{Dice, EVER, LIMITER, take};
+use super::{EVER, LIMITER, take};
 use crate::gate::stage::soon;
+use crate::judge::{Spent, never_over};
 use crate::proxy::Proxy;
 use crate::world::{World, pid};
 
@@ -21,14 +23,7 @@ async fn a_new_key_grants_sixty_four_callers_its_capacity_and_no_more() {
     const CALLERS: usize = 64;
     const KEYS: usize = 4;
     let world = World::new().await;
-    let limits = [
-        Limit::token_bucket("continuous", 10, EVER),
-        Limit::stepped_bucket("stepped", 10, EVER).capacity(20),
-        Limit::fixed_window("window", 10, EVER),
-        Limit::token_bucket("continuous", 10, EVER).ephemeral(),
-        Limit::stepped_bucket("stepped", 10, EVER).capacity(20).ephemeral(),
-        Limit::fixed_window("window", 10, EVER).ephemeral(),
-    ];
+    let limits = narrow();
     let (start, granted) = (Arc::new(Barrier::new(CALLERS)), Arc::new(Mutex::new(BTreeMap::new())));
     let mut callers = JoinSet::new();
     for _ in 0..CALLERS {
@@ -46,9 +41,23 @@ async fn a_new_key_grants_sixty_four_callers_its_capacity_and_no_more() {
         });
     }
     callers.join_all().await;
-    let expected = (0..limits.len()).flat_map(|which| (0..KEYS).map(move |key| (which, key)));
-    let expected: BTreeMap<_, _> = expected.map(|at| (at, if at.0 % 3 == 1 { 20 } else { 10 })).collect();
-    assert_eq!(*granted.lock().unwrap(), expected);
+    assert_eq!(*granted.lock().unwrap(), capacities(KEYS));
+}
+
+/// Of each kind, in both tables.
+pub(crate) fn narrow() -> [Limit; 6] {
+    let [drips, steps, windows] = [
+        Limit::token_bucket("continuous", 10, EVER),
+        Limit::stepped_bucket("stepped", 10, EVER).capacity(20),
+        Limit::fixed_window("window", 10, EVER),
+    ];
+    [drips.clone(), steps.clone(), windows.clone(), drips.ephemeral(), steps.ephemeral(), windows.ephemeral()]
+}
+
+/// How much so many new keys of each of these limits hold.
+pub(crate) fn capacities(keys: usize) -> BTreeMap<(usize, usize), u32> {
+    let each = (0..narrow().len()).flat_map(|which| (0..keys).map(move |key| (which, key)));
+    each.map(|at| (at, if at.0 % 3 == 1 { 20 } else { 10 })).collect()
 }
 
 /// Judged by the instants that the grants themselves record, in whole micro-tokens, without a tolerance.
@@ -61,7 +70,7 @@ async fn never_over_between_any_two_grants_of_a_continuous_limit() {
         let world = World::new().await;
         let grants = spend(&world, &limit).await;
         // 200 tokens a second are 200 micro-tokens each microsecond.
-        never_over(&grants, |first, last| 20_000_000 + 200 * (last - first));
+        never_over(&grants, 20_000_000, |instant| 200 * instant, "busy");
         assert!(grants.len() > 40, "only {} grants", grants.len());
     }
 }
@@ -78,14 +87,10 @@ async fn never_over_between_any_two_grants_of_a_stepped_limit() {
         let (_, step) = world.row(limit.spec().storage, "busy", "k").await.unwrap();
         let step = step.timestamp_micros();
         let capacity = limit.spec().capacity.unwrap_or(Tokens::new(15)).micros();
-        let grid = |instant: i64| (instant - step).div_euclid(PERIOD);
-        never_over(&grants, |first, last| capacity + 15_000_000 * (grid(last) - grid(first)));
+        never_over(&grants, capacity, |instant| 15_000_000 * (instant - step).div_euclid(PERIOD), "busy");
         assert!(grants.len() > 40, "only {} grants", grants.len());
     }
 }
-
-/// A grant: its recorded instant in microseconds, and its cost in micro-tokens.
-type Spent = (i64, i64);
 
 /// The grants of sixteen callers in about a second, or in as long as enough grants take, in commit order.
 async fn spend(world: &World, limit: &Limit) -> Vec<Spent> {
@@ -96,10 +101,10 @@ async fn spend(world: &World, limit: &Limit) -> Vec<Spent> {
     for caller in 0..16 {
         let (url, limit, granted) = (world.url(), limit.clone(), granted.clone());
         callers.spawn(async move {
-            let (mut conn, mut dice) = (PgConnection::connect(&url).await.unwrap(), Dice(caller));
+            let (mut conn, mut dice) = (PgConnection::connect(&url).await.unwrap(), Rng::with_seed(caller));
             let mut spent = Vec::new();
             loop {
-                let cost = Tokens::from_micros(100_000 + i64::try_from(dice.below(2_000_000)).unwrap());
+                let cost = Tokens::from_micros(dice.i64(100_000..2_100_000));
                 let mut tx = conn.begin().await.unwrap();
                 let decided_at = match LIMITER.consume(&mut tx, limit.key("k").cost(cost)).await.unwrap() {
                     Decision::Granted(grant) => {
@@ -122,18 +127,6 @@ async fn spend(world: &World, limit: &Limit) -> Vec<Spent> {
     let mut spent = soon(callers.join_all()).await.concat();
     spent.sort_unstable();
     spent.into_iter().map(|(_, spent)| spent).collect()
-}
-
-/// Checks grants in commit order: time does not go back, and no span holds more than `most` of its ends.
-fn never_over(grants: &[Spent], most: impl Fn(i64, i64) -> i64) {
-    assert!(grants.is_sorted_by_key(|(instant, _)| instant), "the recorded clock went back");
-    for (place, (first, _)) in grants.iter().enumerate() {
-        let mut sum = 0;
-        for (last, cost) in &grants[place..] {
-            sum += cost;
-            assert!(sum <= most(*first, *last), "{sum} micro-tokens within {} µs", last - first);
-        }
-    }
 }
 
 /// The first statement of a call inserts the row that it finds absent. Were it free until the second, others could

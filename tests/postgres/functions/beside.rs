@@ -1,18 +1,17 @@
 //! Functions beside joined limiters and gates, on the same rows at the same time.
 
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 use std::time::Duration;
 
 use chrono::{DateTime, TimeDelta, Utc};
-use fastrand::Rng;
-use sqlx::{Connection, PgConnection, Row as _};
+use sqlx::PgConnection;
 use tokio::sync::Barrier;
 use tokio::task::JoinSet;
-use tollgate::{Decision, Gate, HOUR, Limit, Request, SECOND, Tokens};
+use tollgate::{HOUR, Limit};
 
 use super::asked::one;
 use super::{define, owner};
-use crate::gate::stage::{EVER, deadlocks, patient, pool, soon};
+use crate::gate::stage::{EVER, soon};
 use crate::teller::run;
 use crate::world::{World, limiter};
 
@@ -48,173 +47,6 @@ async fn of_twenty_five_callers_at_once_ten_are_granted() {
     let granted = soon(callers.join_all()).await;
     for which in 0..limits.len() {
         assert_eq!(granted.iter().filter(|granted| granted[which]).count(), 10, "{:?}", limits[which]);
-    }
-}
-
-/// Whole micro-tokens come back in each microsecond, so that the judge computes without a rest.
-const RATE: i64 = 30;
-const CAPACITY: u32 = 20;
-const KEYS: [&str; 2] = ["a", "b"];
-/// The number of calls of each caller.
-const CALLS: usize = 400;
-
-fn limits() -> [Limit; 2] {
-    [
-        Limit::token_bucket("drip", 30, SECOND).capacity(CAPACITY.into()),
-        Limit::token_bucket("other_drip", 30, SECOND).capacity(CAPACITY.into()).ephemeral(),
-    ]
-}
-
-/// The answer about a row that a caller got.
-#[derive(Clone, Debug, Eq, Ord, PartialEq, PartialOrd)]
-struct Told {
-    row: (String, String),
-    at: DateTime<Utc>,
-    // After the grants of the same instant.
-    is_refused: bool,
-    cost: i64,
-    by: &'static str,
-}
-
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn beside_limiters_and_gates_nothing_is_over_and_no_refusal_is_false() {
-    let world = World::new().await;
-    let mut conn = owner(&world).await;
-    for limit in limits() {
-        define(&mut conn, &limit).await;
-    }
-    let told = Arc::new(Mutex::new(Vec::new()));
-    let mut callers = JoinSet::new();
-    for _ in 0..2 {
-        let gate = patient(&pool(&world.url(), 4).await).build();
-        for _ in 0..2 {
-            callers.spawn(ask_gate(gate.clone(), told.clone()));
-        }
-        callers.spawn(ask_limiter(world.connect().await, told.clone()));
-        callers.spawn(call_functions(owner(&world).await, told.clone()));
-        callers.spawn(call_functions(owner(&world).await, told.clone()));
-    }
-    soon(callers.join_all()).await;
-    assert_eq!(deadlocks(&mut conn).await, 0);
-
-    let mut told = Arc::into_inner(told).unwrap().into_inner().unwrap();
-    told.sort();
-    for by in ["function", "gate", "limiter"] {
-        for is_refused in [false, true] {
-            assert!(told.iter().any(|told| told.by == by && told.is_refused == is_refused), "{by}");
-        }
-    }
-    let most = i64::from(CAPACITY) * 1_000_000;
-    for row in told.chunk_by(|one, other| one.row == other.row) {
-        let (mut balance, mut since) = (most, row[0].at);
-        for Told { at, is_refused, cost, by, .. } in row {
-            balance = (balance + RATE * (*at - since).num_microseconds().unwrap()).min(most);
-            since = *at;
-            if *is_refused {
-                assert!(balance < *cost, "{balance} was there at {at} where a {by} refused {cost}");
-            } else {
-                balance -= cost;
-                assert!(balance >= 0, "{balance} is left of {:?} at {at} after a {by}", row[0].row);
-            }
-        }
-    }
-}
-
-/// One limit, or both in either order.
-fn ask(dice: &mut Rng) -> Vec<(usize, &'static str, u32)> {
-    let one = |dice: &mut Rng, limit| (limit, dice.choice(KEYS).unwrap(), dice.u32(1..=6));
-    match dice.u32(..4) {
-        0 => vec![one(dice, 0), one(dice, 1)],
-        1 => vec![one(dice, 1), one(dice, 0)],
-        _ => {
-            let limit = dice.usize(..2);
-            vec![one(dice, limit)]
-        }
-    }
-}
-
-fn requests(asked: &[(usize, &'static str, u32)]) -> Vec<Request> {
-    asked.iter().map(|(limit, key, cost)| limits()[*limit].key(*key).cost(*cost)).collect()
-}
-
-/// The answers of a decision about its rows; a refusal of several rows tells only of the one that it names.
-fn tell(
-    by: &'static str,
-    asked: &[(usize, &'static str, u32)],
-    at: DateTime<Utc>,
-    refused_by: Option<&str>,
-) -> Vec<Told> {
-    let row = |(limit, key, cost): &(usize, &'static str, u32)| Told {
-        row: (limits()[*limit].name().to_owned(), (*key).to_owned()),
-        at,
-        is_refused: refused_by.is_some(),
-        cost: i64::from(*cost) * 1_000_000,
-        by,
-    };
-    let rows = asked.iter().map(row);
-    rows.filter(|told| refused_by.is_none_or(|refused_by| refused_by == told.row.0)).collect()
-}
-
-fn tell_decision(by: &'static str, asked: &[(usize, &'static str, u32)], decision: &Decision) -> Vec<Told> {
-    match decision {
-        Decision::Granted(grant) => tell(by, asked, grant.decided_at, None),
-        Decision::Denied(denied) => tell(by, asked, denied.decided_at, Some(&denied.limit)),
-    }
-}
-
-async fn ask_gate(gate: Gate, told: Arc<Mutex<Vec<Told>>>) {
-    let mut dice = Rng::new();
-    for _ in 0..CALLS {
-        let asked = ask(&mut dice);
-        let decision = gate.consume(requests(&asked)).await.unwrap();
-        told.lock().unwrap().extend(tell_decision("gate", &asked, &decision));
-    }
-}
-
-async fn ask_limiter(mut conn: PgConnection, told: Arc<Mutex<Vec<Told>>>) {
-    let mut dice = Rng::new();
-    for _ in 0..CALLS {
-        let asked = ask(&mut dice);
-        let mut tx = conn.begin().await.unwrap();
-        let decision = limiter().consume(&mut tx, requests(&asked)).await.unwrap();
-        if decision.is_granted() && dice.u32(..4) == 0 {
-            tx.rollback().await.unwrap();
-            continue;
-        }
-        tx.commit().await.unwrap();
-        told.lock().unwrap().extend(tell_decision("limiter", &asked, &decision));
-    }
-}
-
-async fn call_functions(mut conn: PgConnection, told: Arc<Mutex<Vec<Told>>>) {
-    let mut dice = Rng::new();
-    for _ in 0..CALLS {
-        let asked = ask(&mut dice);
-        let [names, keys, costs] = [
-            asked.iter().map(|(limit, ..)| limits()[*limit].name().to_owned()).collect::<Vec<_>>(),
-            asked.iter().map(|(_, key, _)| (*key).to_owned()).collect(),
-            asked.iter().map(|(.., cost)| Tokens::new(*cost).to_string()).collect(),
-        ];
-        let sql = if asked.len() == 1 {
-            "select granted, decided_at, refused_by from tollgate.consume($1[1], $2[1], $3[1]::numeric)"
-        } else {
-            "select granted, decided_at, refused_by
-               from tollgate.consume_all((
-                 select array_agg(tollgate.request(n, k, c::numeric)) from unnest($1, $2, $3) u (n, k, c)))"
-        };
-        let rolls_back = dice.u32(..4) == 0;
-        if rolls_back {
-            run(&mut conn, "begin").await;
-        }
-        let answer = sqlx::query(sql).bind(&names).bind(&keys).bind(&costs).fetch_one(&mut conn).await.unwrap();
-        if rolls_back {
-            run(&mut conn, "rollback").await;
-        }
-        if answer.get("granted") && rolls_back {
-            continue;
-        }
-        let refused_by: Option<&str> = answer.get("refused_by");
-        told.lock().unwrap().extend(tell("function", &asked, answer.get("decided_at"), refused_by));
     }
 }
 

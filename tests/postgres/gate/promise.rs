@@ -12,6 +12,7 @@ use tokio::task::JoinSet;
 use tollgate::{Charge, Decision, Gate, Limit, Request, SECOND, Tokens};
 
 use crate::gate::stage::{patient, pool, soon};
+use crate::judge::{Spent, never_over};
 use crate::world::{World, limiter};
 
 const PERIOD: Duration = Duration::from_millis(100);
@@ -86,12 +87,12 @@ async fn never_over_between_any_two_grants_of_two_processes() {
             let grants = &grants[&(storage.to_string(), limit.name().to_owned(), key.clone())];
             assert!(grants.len() > 30, "only {} grants of {limit:?}", grants.len());
             let (_, step) = world.row(storage, limit.name(), &key).await.unwrap();
-            let refilled = |instant: i64| match limit.name() {
+            let came_back = |instant: i64| match limit.name() {
                 "drip" | "drip_too" | "owing" => 300 * instant,
                 _ => 30_000_000 * (instant - step.timestamp_micros()).div_euclid(100_000),
             };
             let most = spec.capacity.unwrap_or(Tokens::new(30)).micros() + spec.max_reserved.micros();
-            never_over(grants, most, refilled, &limit);
+            never_over(grants, most, came_back, limit.name());
         }
     }
 }
@@ -122,23 +123,6 @@ impl Until {
         }
         let is_enough = || tally.len() == ROWS && tally.values().all(|granted| *granted >= self.grants);
         decided_at >= self.end && (self.grants == 0 || is_enough())
-    }
-}
-
-/// A grant: its recorded instant in microseconds, and its cost in micro-tokens.
-type Spent = (i64, i64);
-
-/// Checks grants in the order of the recorded clock: no span of it holds more than `most` and the tokens that came back
-/// between its ends.
-fn never_over(grants: &[Spent], most: i64, refilled: impl Fn(i64) -> i64, limit: &Limit) {
-    // `allowed` is the bound of the worst beginning so far: for each end, this is the same as a look at every
-    // beginning.
-    let (mut spent, mut allowed) = (0, i64::MAX);
-    for (instant, cost) in grants {
-        allowed = allowed.min(spent - refilled(*instant) + most);
-        spent += cost;
-        let over = spent - refilled(*instant) - allowed;
-        assert!(over <= 0, "{over} micro-tokens too many up to {instant}: {limit:?}");
     }
 }
 

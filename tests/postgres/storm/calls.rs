@@ -3,9 +3,10 @@
 use std::time::Duration;
 
 use fastrand::Rng;
-use sqlx::PgPool;
+use sqlx::{Connection, PgPool};
 use tollgate::{DAY, Error, Gate, Limit, LimitSpec, Limiter, Receipt, Request, Settlement, Source, Tokens};
 
+use crate::cancellation::Cut;
 use crate::world::parts;
 
 const EVER: Duration = Limit::MAX_PERIOD;
@@ -69,7 +70,7 @@ impl Caller {
         let id = format!("joined{:x}", dice.u64(..));
         let (user, cost, requests) = asked(&id, dice);
         let receipt: Receipt = loop {
-            if let Ok(receipt) = charge(pool, &id, requests.clone()).await {
+            if let Ok(receipt) = charge(pool, &id, requests.clone(), dice).await {
                 break receipt;
             }
         };
@@ -77,7 +78,7 @@ impl Caller {
         let actual = used(cost, dice);
         println!("@settling {id} {}", actual.micros());
         // A used receipt, or one that has lapsed, ends it: a transaction whose commit got lost may have used the receipt.
-        while let Err(fault) = settle(pool, &id, receipt.clone(), actual).await {
+        while let Err(fault) = settle(pool, &id, receipt.clone(), actual, dice).await {
             if let Some(Error::ReceiptUsed { .. } | Error::Lapsed { .. }) = fault.downcast_ref() {
                 return;
             }
@@ -119,18 +120,36 @@ fn used(cost: Tokens, dice: &mut Rng) -> Tokens {
 
 type Fault = Box<dyn std::error::Error + Send + Sync>;
 
-async fn charge(pool: &PgPool, id: &str, requests: Vec<Request>) -> Result<Receipt, Fault> {
-    let mut tx = pool.begin().await?;
-    let grant = Limiter::new().parts(parts()).consume(&mut tx, requests).await?.granted()?;
+/// A limiter that waits for a lock for ever, or for a moment.
+fn limiter(dice: &mut Rng) -> Limiter {
+    let limiter = Limiter::new().parts(parts());
+    if dice.bool() { limiter } else { limiter.lock_timeout(Duration::from_millis(dice.u64(1..50))) }
+}
+
+/// The call, which is dropped on its way now and then. Its transaction is then rolled back.
+async fn perhaps<T>(call: impl Future<Output = Result<T, Error>>, dice: &mut Rng) -> Result<T, Fault> {
+    let waits = if dice.u8(..5) == 0 { dice.usize(..6) } else { usize::MAX };
+    Ok(Cut::after(waits, call).await.ok_or("dropped")??)
+}
+
+async fn charge(pool: &PgPool, id: &str, requests: Vec<Request>, dice: &mut Rng) -> Result<Receipt, Fault> {
+    let (limiter, mut tx) = (limiter(dice), pool.begin().await?);
+    if dice.u8(..4) == 0 {
+        let mut theirs = tx.begin().await?;
+        let in_vain = requests.iter().take(1).cloned();
+        limiter.consume(&mut theirs, in_vain).await?.granted()?;
+        theirs.rollback().await?;
+    }
+    let grant = perhaps(limiter.consume(&mut tx, requests), dice).await?.granted()?;
     let job = sqlx::query("insert into jobs values ($1) on conflict do nothing").bind(id);
     job.execute(&mut *tx).await?;
     tx.commit().await?;
     Ok(grant.into())
 }
 
-async fn settle(pool: &PgPool, id: &str, receipt: Receipt, actual: Tokens) -> Result<(), Fault> {
-    let mut tx = pool.begin().await?;
-    Limiter::new().parts(parts()).settle(&mut tx, receipt, actual).await?;
+async fn settle(pool: &PgPool, id: &str, receipt: Receipt, actual: Tokens, dice: &mut Rng) -> Result<(), Fault> {
+    let (limiter, mut tx) = (limiter(dice), pool.begin().await?);
+    perhaps(limiter.settle(&mut tx, receipt, actual), dice).await?;
     sqlx::query("insert into settled values ($1)").bind(id).execute(&mut *tx).await?;
     tx.commit().await?;
     Ok(())

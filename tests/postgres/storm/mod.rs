@@ -34,6 +34,7 @@ use self::faults::{Fault, deck};
 use self::place::Place;
 use self::rates::{MAX_AGE, Spent};
 use self::report::Report;
+use crate::functions::define;
 use crate::gate::kind::any_kind;
 use crate::orders::{Hand, play_any};
 use crate::proxy::Proxy;
@@ -104,6 +105,7 @@ impl Storm {
         let mut conn = PgConnection::connect(&place.url()).await.unwrap();
         let tables = "create table jobs (id text primary key); create table settled (id text primary key)";
         sqlx::raw_sql(tables).execute(&mut conn).await.unwrap();
+        define(&mut conn, &rates::LIMIT).await;
         let proxy = Proxy::new(&place.url());
         let seeds: Vec<_> = (0..CLIENTS).map(|_| dice.u64(..)).collect();
         let (books, spent, lines) = (Books::default(), Spent::default(), Arc::default());
@@ -200,7 +202,7 @@ async fn call_in_another_process() {
     }
     if !is_on_citus() {
         for _ in 0..SPENDERS {
-            callers.spawn(rates::spend(gate.clone(), dice.fork()));
+            callers.spawn(rates::spend(gate.clone(), pool.clone(), dice.fork()));
         }
         callers.spawn(sweep(pool));
     }

@@ -4,13 +4,16 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
+use chrono::{DateTime, Utc};
 use fastrand::Rng;
-use sqlx::PgConnection;
-use tollgate::{Decision, Gate, Grant, Limit, NewOverride, SECOND, Source, Tokens};
+use sqlx::{PgConnection, PgPool};
+use tollgate::{Decision, Gate, Limit, NewOverride, SECOND, Source};
 
 use super::CLIENTS;
+use crate::judge::{Spent as Granted, most_at_once};
 
-const LIMIT: Limit = Limit::token_bucket("stormed", 100, SECOND).capacity(480);
+/// Functions know it, too.
+pub(super) const LIMIT: Limit = Limit::token_bucket("stormed", 100, SECOND).capacity(480);
 /// Another live definition, and what an operator sets.
 const SMALLER: Limit = Limit::token_bucket("stormed", 50, SECOND).capacity(240);
 /// Most of its calls are granted from memory: so many that each is not worth a statement.
@@ -23,7 +26,7 @@ const KEYS_OF_A_KIND: usize = 3;
 const MANY: u32 = 20_000;
 
 /// Spends a key until it is refused, and goes on to another.
-pub(super) async fn spend(gate: Gate, mut dice: Rng) {
+pub(super) async fn spend(gate: Gate, pool: PgPool, mut dice: Rng) {
     loop {
         let kind = KINDS[dice.usize(..KINDS.len())];
         let limit = match kind {
@@ -35,7 +38,7 @@ pub(super) async fn spend(gate: Gate, mut dice: Rng) {
         };
         let mut purse = Purse::of(kind, format!("{kind}{}", dice.usize(..KEYS_OF_A_KIND)));
         for _ in 0..MANY {
-            if !purse.spend_once(&gate, &limit, &mut dice).await {
+            if !purse.spend_once(&gate, &pool, &limit, &mut dice).await {
                 break;
             }
             tokio::task::yield_now().await;
@@ -61,7 +64,7 @@ impl Purse {
     }
 
     /// Whether it was granted.
-    async fn spend_once(&mut self, gate: &Gate, limit: &Limit, dice: &mut Rng) -> bool {
+    async fn spend_once(&mut self, gate: &Gate, pool: &PgPool, limit: &Limit, dice: &mut Rng) -> bool {
         // A call that memory cannot pay whole gives back the tokens in memory, just before it is charged.
         let cost = match self.kind {
             "hot-durable" | "hot-ephemeral" if dice.u16(..10_000) == 0 => 800,
@@ -69,37 +72,54 @@ impl Purse {
             _ if dice.u8(..10) == 0 => 40,
             _ => 2,
         };
+        if self.kind == "durable" && dice.u8(..8) == 0 {
+            return self.call_function(pool, cost).await;
+        }
         match gate.consume(limit.clone().key(&*self.key).cost(cost)).await {
             // Nothing was charged, and nothing is promised.
             Ok(Decision::Granted(grant)) if grant.source == Source::Degraded => pause().await,
             Ok(Decision::Granted(grant)) => {
                 // With or without the settlement, at least this much is spent.
                 let spent = if self.kind == "settled" { cost / 2 } else { cost };
-                self.note(&grant, spent);
+                self.note(grant.decided_at, spent, grant.source == Source::Prefetched);
                 if spent < cost {
                     let _ = gate.settle(grant, spent).await;
                 }
             }
-            Ok(Decision::Denied(_)) => {
-                self.refused += 1;
-                // Others are granted meanwhile.
-                pause().await;
-                return false;
-            }
+            Ok(Decision::Denied(_)) => return self.refused().await,
             // It was granted or not, and is not counted.
             Err(_) => pause().await,
         }
         true
     }
 
-    fn note(&mut self, grant: &Grant, spent: u64) {
-        let at = grant.decided_at.timestamp_micros();
+    /// The same by the function.
+    async fn call_function(&mut self, pool: &PgPool, cost: u64) -> bool {
+        let sql = "select granted, decided_at from tollgate.consume('stormed', $1, $2::int8)";
+        let asked = sqlx::query_as::<_, (bool, DateTime<Utc>)>(sql).bind(&self.key).bind(cost.cast_signed());
+        match asked.fetch_one(pool).await {
+            Ok((true, at)) => self.note(at, cost, false),
+            Ok(_) => return self.refused().await,
+            Err(_) => pause().await,
+        }
+        true
+    }
+
+    async fn refused(&mut self) -> bool {
+        self.refused += 1;
+        // Others are granted meanwhile.
+        pause().await;
+        false
+    }
+
+    fn note(&mut self, at: DateTime<Utc>, spent: u64, is_from_memory: bool) {
+        let at = at.timestamp_micros();
         if at != self.at {
             self.tell();
             self.at = at;
         }
         self.tokens += spent;
-        *if grant.source == Source::Prefetched { &mut self.from_memory } else { &mut self.from_database } += 1;
+        *if is_from_memory { &mut self.from_memory } else { &mut self.from_database } += 1;
     }
 
     /// Prints it, for [`Spent::note`]. A client that is killed before has spent more than it told, which is no less
@@ -162,11 +182,14 @@ impl Spent {
             let kind = KINDS.into_iter().find(|kind| key.trim_end_matches(|c: char| c.is_ascii_digit()) == *kind);
             let kind = kind.unwrap();
             let spec = if kind.starts_with("hot") { HOT.spec() } else { LIMIT.spec() };
-            let spent: Vec<_> = spent.iter().map(|(at, tokens)| (*at, *tokens)).collect();
-            let is_of_one_life = |a: &(i64, i64), b: &(i64, i64)| {
+            let spent: Vec<Granted> = spent.iter().map(|(at, tokens)| (*at, tokens * 1_000_000)).collect();
+            let is_of_one_life = |a: &Granted, b: &Granted| {
                 !kind.ends_with("ephemeral") || !crashes.iter().any(|crash| (a.0..b.0).contains(crash))
             };
-            let most = spent.chunk_by(is_of_one_life).map(|life| most_at_once(life, spec.rate)).max().unwrap();
+            // A rate in micro-tokens per microsecond.
+            let came_back = |instant: i64| spec.rate.micros() / 1_000_000 * instant;
+            let lives = spent.chunk_by(is_of_one_life);
+            let most = lives.map(|life| most_at_once(life, came_back)).max().unwrap();
             // A settlement or another definition that memory does not see lets each process keep a slice, once.
             let kept = if matches!(kind, "settled" | "changed") { CLIENTS as i128 } else { 0 };
             let capacity = i128::from(spec.capacity.unwrap().micros());
@@ -177,16 +200,4 @@ impl Spent {
         }
         shares
     }
-}
-
-/// The micro-tokens that the worst span took beyond those that came back in it, at so many in a second.
-fn most_at_once(spent: &[(i64, i64)], rate: Tokens) -> i128 {
-    let (mut worst, mut most, mut last) = (0, 0_i128, spent[0].0);
-    for (at, tokens) in spent {
-        // The worst of all spans that end here: a span that begins earlier has more time.
-        let back = i128::from(at - last) * i128::from(rate.micros()) / 1_000_000;
-        most = (most - back).max(0) + i128::from(tokens * 1_000_000);
-        (worst, last) = (worst.max(most), *at);
-    }
-    worst
 }

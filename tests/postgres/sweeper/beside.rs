@@ -1,15 +1,10 @@
-//! Sweepers beside limiters and gates, and beside each other: nobody waits, nobody deadlocks, no token is lost.
+//! Sweepers beside limiters and gates, and beside each other: nobody waits, no token is lost.
 
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicI64, Ordering};
-
-use fastrand::Rng;
-use sqlx::{Connection, PgConnection};
-use tokio::task::JoinSet;
-use tollgate::{Gate, Limit, Limiter, Request, Storage, Tokens};
+use sqlx::Connection;
+use tollgate::{Limit, Limiter, Storage, Tokens};
 
 use super::quick;
-use crate::gate::stage::{EVER, deadlocks, one_connection, patient, pool, soon, until_alone};
+use crate::gate::stage::{EVER, one_connection, patient, soon};
 use crate::proxy::Proxy;
 use crate::traced::traced;
 use crate::world::{World, pid};
@@ -139,98 +134,6 @@ async fn a_row_that_is_swept_between_the_two_statements_of_a_gates_batch_is_deci
     for (key, value) in [("k", 7), ("other", 9)] {
         assert_eq!(world.left(&limit, key).await, Some(Tokens::new(value)), "{key}");
     }
-}
-
-/// Limiters and two gates ask for rows of both tables together, some of them new, while two sweepers are at work.
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn sweepers_beside_limiters_and_gates_never_deadlock_and_lose_no_token() {
-    const CALLERS: u64 = 16;
-    const ROUNDS: u64 = 40;
-    const KEYS: usize = 4;
-    let world = World::new().await;
-    let limits = [
-        Limit::token_bucket("a", 12, EVER),
-        Limit::stepped_bucket("b", 12, EVER),
-        Limit::token_bucket("c", 12, EVER).ephemeral(),
-    ];
-    let request = |limits: &[Limit; 3], row: usize| limits[row % 3].key(row / 3);
-    let pools = [pool(&world.url(), 4).await, pool(&world.url(), 4).await];
-    let gates = [patient(&pools[0]).lanes(4).build(), patient(&pools[1]).build()];
-    let taken: Arc<Vec<AtomicI64>> = Arc::new((0..3 * KEYS).map(|_| AtomicI64::new(0)).collect());
-    let done = Arc::new(AtomicBool::new(false));
-    let mut sweepers = JoinSet::new();
-    for _ in 0..2 {
-        let (pool, done, sweeper) = (world.pool.clone(), done.clone(), quick().batch(5));
-        sweepers.spawn(async move {
-            let mut deleted = 0;
-            while !done.load(Ordering::SeqCst) {
-                deleted += sweeper.sweep(&pool).await.unwrap().rows();
-            }
-            deleted
-        });
-    }
-    let mut callers = JoinSet::new();
-    for caller in 0..CALLERS {
-        let (limits, taken, url) = (limits.clone(), taken.clone(), world.url());
-        let gate = gates[usize::try_from(caller).unwrap() % 2].clone();
-        callers.spawn(async move {
-            let (mut dice, mut conn) = (Rng::with_seed(caller), PgConnection::connect(&url).await.unwrap());
-            for round in 0..ROUNDS {
-                let mut rows: Vec<_> = (0..3 * KEYS).collect();
-                dice.shuffle(&mut rows);
-                rows.truncate(dice.usize(1..=5));
-                let (cost, keeps) = (dice.u32(1..=3), round + 4 > ROUNDS);
-                let asks = || rows.iter().map(|row| request(&limits, *row).cost(cost)).collect();
-                let granted = if caller % 4 == 0 {
-                    through_a_transaction(&mut conn, asks(), keeps).await
-                } else {
-                    through_a_gate(&gate, asks(), keeps).await
-                };
-                for row in rows.iter().filter(|_| granted && keeps) {
-                    taken[*row].fetch_add(i64::from(cost), Ordering::SeqCst);
-                }
-            }
-        });
-    }
-    soon(callers.join_all()).await;
-    done.store(true, Ordering::SeqCst);
-    let deleted: u64 = soon(sweepers.join_all()).await.into_iter().sum();
-    assert!(deleted > 20, "{deleted} rows went");
-    for (row, taken) in taken.iter().enumerate() {
-        let (limit, taken) = (&limits[row % 3], taken.load(Ordering::SeqCst));
-        let found = world.left(limit, &(row / 3).to_string()).await;
-        let found = found.map_or(12_000_000, Tokens::micros);
-        assert_eq!(found, (12 - taken) * 1_000_000, "row {row}");
-    }
-    let mut conn = world.connect().await;
-    for pool in pools.iter().chain([&world.pool]) {
-        pool.close().await;
-    }
-    until_alone(&mut conn).await;
-    assert_eq!(deadlocks(&mut conn).await, 0);
-}
-
-/// Whether it was granted; given back unless it is to be kept.
-async fn through_a_gate(gate: &Gate, asks: Vec<Request>, keeps: bool) -> bool {
-    if !gate.consume(asks.clone()).await.unwrap().is_granted() {
-        return false;
-    }
-    for ask in asks.into_iter().filter(|_| !keeps) {
-        gate.credit(ask).await.unwrap();
-    }
-    true
-}
-
-async fn through_a_transaction(conn: &mut PgConnection, asks: Vec<Request>, keeps: bool) -> bool {
-    let mut tx = conn.begin().await.unwrap();
-    let decision = LIMITER.consume(&mut tx, asks.clone()).await.unwrap();
-    tx.commit().await.unwrap();
-    for ask in asks.into_iter().filter(|_| !keeps && decision.is_granted()) {
-        let mut tx = conn.begin().await.unwrap();
-        LIMITER.credit(&mut tx, ask).await.unwrap();
-        tx.commit().await.unwrap();
-    }
-    decision.is_granted()
 }
 
 #[tokio::test]

@@ -10,27 +10,22 @@ use tokio::sync::Barrier;
 use tokio::task::JoinSet;
 use tollgate::{Decision, Limit, Limiter, Request};
 
-use crate::gate::stage::{EVER, deadlocks, patient, pool, soon, sweep, until_alone};
+use crate::contention::bounds::{capacities, narrow};
+use crate::contention::some;
+use crate::gate::stage::{EVER, deadlocks, patient, pool, soon, until_alone};
+use crate::judge::balances;
+use crate::sweeper::quick;
 use crate::world::{World, is_pooled, limiter};
 
 static LIMITER: LazyLock<Limiter> = LazyLock::new(limiter);
 
-/// Requests for some of few rows, in any order.
-fn some(dice: &mut Rng, rows: usize) -> Vec<usize> {
-    let mut picked: Vec<_> = (0..rows).collect();
-    dice.shuffle(&mut picked);
-    picked.truncate(dice.usize(1..=6));
-    picked
-}
-
-/// Rows of three limits over both tables, asked in every order by two gates, and by others in transactions of their
-/// own, while full rows vanish.
+/// Rows of five limits over both tables, asked in every order by two gates, and by others in transactions of their
+/// own, while two sweepers are at work.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn two_gates_and_third_parties_never_deadlock_and_balance_to_the_token() {
     const CALLERS: u64 = 32;
     const ROUNDS: u64 = 16;
     const KEYS: usize = 4;
-    const CAPACITY: i64 = 12;
     let world = World::new().await;
     let pools = [pool(&world.url(), 4).await, pool(&world.url(), 4).await];
     let gates = [patient(&pools[0]).lanes(4).build(), patient(&pools[1]).build()];
@@ -38,13 +33,15 @@ async fn two_gates_and_third_parties_never_deadlock_and_balance_to_the_token() {
         Limit::token_bucket("a", 12, EVER),
         Limit::stepped_bucket("b", 12, EVER),
         Limit::token_bucket("c", 12, EVER).ephemeral(),
+        Limit::token_bucket("d", 12, EVER).shards(4),
+        Limit::fixed_window("e", 12, EVER).shards(3).ephemeral(),
     ];
     let rows = limits.len() * KEYS;
     let taken: Arc<Vec<AtomicI64>> = Arc::new((0..rows).map(|_| AtomicI64::new(0)).collect());
     let (granted, done) = (Arc::new(AtomicU64::new(0)), Arc::new(AtomicBool::new(false)));
     let request = {
         let limits = limits.clone();
-        move |row: usize| limits[row % 3].key(row / 3)
+        move |row: usize| limits[row % limits.len()].key(row / limits.len())
     };
 
     let mut callers = JoinSet::new();
@@ -54,7 +51,7 @@ async fn two_gates_and_third_parties_never_deadlock_and_balance_to_the_token() {
         callers.spawn(async move {
             let mut dice = Rng::with_seed(caller);
             for round in 0..ROUNDS {
-                let (rows, cost) = (some(&mut dice, rows), dice.u32(1..=3));
+                let (rows, cost) = (some(&mut dice, 1..=6, rows), dice.u32(1..=3));
                 let count = |sign: i64| {
                     for row in &rows {
                         taken[*row].fetch_add(sign * i64::from(cost), Ordering::SeqCst);
@@ -62,8 +59,8 @@ async fn two_gates_and_third_parties_never_deadlock_and_balance_to_the_token() {
                 };
                 let asks = || rows.iter().map(|row| request(*row).cost(cost));
                 if dice.u32(..4) == 0 {
-                    // Changes that succeed on any balance, and looks.
-                    for ask in asks() {
+                    // Changes that succeed on any balance, and looks. A credit may go to other shards than it came from.
+                    for ask in asks().filter(|ask| ask.limit().shards == 1) {
                         gate.debit(ask.clone()).await.unwrap();
                         let _ = gate.check(ask.clone()).await.unwrap();
                         gate.balance(ask.clone()).await.unwrap();
@@ -86,29 +83,26 @@ async fn two_gates_and_third_parties_never_deadlock_and_balance_to_the_token() {
     for seed in 1000..1003 {
         others.spawn(join_in(world.url(), rows, request.clone(), done.clone(), Rng::with_seed(seed)));
     }
-    let sweeper = tokio::spawn({
-        let (url, done) = (world.direct_url(), done.clone());
-        async move {
-            let (mut conn, mut deleted) = (PgConnection::connect(&url).await.unwrap(), 0);
+    let mut sweepers = JoinSet::new();
+    for _ in 0..2 {
+        let (pool, done, sweeper) = (world.pool.clone(), done.clone(), quick().batch(5));
+        sweepers.spawn(async move {
+            let mut deleted = 0;
             while !done.load(Ordering::SeqCst) {
-                deleted += sweep(&mut conn).await;
+                deleted += sweeper.sweep(&pool).await.unwrap().rows();
             }
             deleted
-        }
-    });
+        });
+    }
 
     soon(callers.join_all()).await;
     done.store(true, Ordering::SeqCst);
+    let deleted: u64 = soon(sweepers.join_all()).await.into_iter().sum();
     let others: Vec<u32> = soon(others.join_all()).await;
     assert!(others.iter().sum::<u32>() > 10, "{others:?}");
-    assert!(sweeper.await.unwrap() > 0, "the rows never vanished");
+    assert!(deleted > 0, "the rows never vanished");
     assert!(granted.load(Ordering::SeqCst) > CALLERS * ROUNDS / 8, "{granted:?} grants");
-    for (row, taken) in taken.iter().enumerate() {
-        let (limit, taken) = (&limits[row % 3], taken.load(Ordering::SeqCst));
-        let found = world.left(limit, &(row / 3).to_string()).await;
-        let found = found.map_or(CAPACITY * 1_000_000, tollgate::Tokens::micros);
-        assert_eq!(found, (CAPACITY - taken) * 1_000_000, "row {row}: {taken} taken and kept");
-    }
+    balances(&world, &limits, &taken, 12).await;
 
     if is_pooled() {
         // A pooler stays.
@@ -134,7 +128,7 @@ async fn join_in(
 ) -> u32 {
     let (mut conn, mut rounds) = (PgConnection::connect(&url).await.unwrap(), 0);
     while !done.load(Ordering::SeqCst) {
-        let asks: Vec<Request> = some(&mut dice, rows).into_iter().map(&request).collect();
+        let asks: Vec<Request> = some(&mut dice, 1..=6, rows).into_iter().map(&request).collect();
         let mut tx = conn.begin().await.unwrap();
         match LIMITER.consume(&mut tx, asks).await.unwrap() {
             Decision::Granted(grant) if dice.bool() => {
@@ -153,18 +147,11 @@ async fn join_in(
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_new_key_grants_the_callers_of_two_gates_its_capacity_and_no_more() {
     const CALLERS: usize = 64;
-    const KEYS: u32 = 9;
+    const KEYS: usize = 9;
     let world = World::new().await;
     let gates =
         [patient(&pool(&world.url(), 16).await).build(), patient(&pool(&world.url(), 16).await).lanes(16).build()];
-    let limits = [
-        Limit::token_bucket("continuous", 10, EVER),
-        Limit::stepped_bucket("stepped", 10, EVER).capacity(20),
-        Limit::fixed_window("window", 10, EVER),
-        Limit::token_bucket("continuous", 10, EVER).ephemeral(),
-        Limit::stepped_bucket("stepped", 10, EVER).capacity(20).ephemeral(),
-        Limit::fixed_window("window", 10, EVER).ephemeral(),
-    ];
+    let limits = narrow();
     let (start, granted) = (Arc::new(Barrier::new(CALLERS)), Arc::new(Mutex::new(BTreeMap::new())));
     let mut callers = JoinSet::new();
     for caller in 0..CALLERS {
@@ -182,9 +169,7 @@ async fn a_new_key_grants_the_callers_of_two_gates_its_capacity_and_no_more() {
         });
     }
     soon(callers.join_all()).await;
-    let expected = (0..limits.len()).flat_map(|which| (0..KEYS).map(move |key| (which, key)));
-    let expected: BTreeMap<_, _> = expected.map(|at| (at, if at.0 % 3 == 1 { 20 } else { 10 })).collect();
-    assert_eq!(*granted.lock().unwrap(), expected);
+    assert_eq!(*granted.lock().unwrap(), capacities(KEYS));
 }
 
 /// The row vanishes between any two statements of a batch: after it was read, and while it is inserted.
