@@ -129,7 +129,7 @@ fn run_core_suite<'a>(more: impl IntoIterator<Item = &'a str>, on: impl FnOnce(&
         "receipts::settling_gives_back",
     ];
     // They take long, and ask for no more than the rest.
-    let long = ["beside_resets_and_sweeps", "beside_a_clean_up", "a_hundred_calls", "two_deploys"];
+    let long = ["beside_resets_and_sweeps", "beside_a_clean_up", "two_deploys"];
     for skipped in other.iter().chain(&by_hand).chain(&long) {
         command.args(["--skip", skipped]);
     }

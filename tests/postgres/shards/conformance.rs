@@ -1,14 +1,13 @@
 //! Known cases, each by the letter under which limiters are compared: one token a second, ten for each of n shards.
 
-use std::sync::Arc;
 use std::time::Duration;
 
 use sqlx::Connection;
-use tollgate::{BegunByHand, Decision, Error, Limit, SECOND, Tokens};
+use tollgate::{BegunByHand, Error, Limit, SECOND, Tokens};
 
 use super::stage::{EVER, put, shards, versions, whole};
 use crate::gate::stage::{patient, soon};
-use crate::teller::{Teller, both, left, retry, tokens, wait};
+use crate::teller::{Teller, both, left, retry, wait};
 use crate::world::{World, limiter, second};
 
 const ONE: i64 = 1_000_000;
@@ -66,26 +65,6 @@ async fn reservations_are_held_by_one_shard_if_it_can() {
         assert!(waits.abs_diff(exact) <= Duration::from_micros(u64::from(n).pow(2)), "D2: {n} {waits:?}");
         assert_eq!(written(&before, &versions(&mut teller.tx, &owing).await), 1);
         assert_eq!(shards(&mut teller.tx, &owing).await.iter().map(|(_, value)| value).sum::<i64>(), -ONE);
-
-        // D5: one shard could not; the sum can, for two and more.
-        let some = limit(n).max_reserved(1);
-        put(&mut teller.tx, &some, &vec![ONE; n.into()], second(0.0)).await;
-        let reserved = teller.reserve(0.0, some.global().cost(3)).await;
-        match n {
-            1 => assert_eq!(retry(reserved), SECOND, "D5"),
-            _ => assert!(reserved.is_granted(), "D5: {n}"),
-        }
-
-        let fast =
-            Limit::token_bucket("fast", n.into(), SECOND).capacity(10 * u64::from(n)).max_reserved(n.into()).shards(n);
-        let mut values = vec![ONE; n.into()];
-        if n >= 3 {
-            values[2] = -ONE;
-        }
-        put(&mut teller.tx, &fast, &values, second(0.0)).await;
-        let before = versions(&mut teller.tx, &fast).await;
-        assert_eq!(wait(teller.reserve(0.0, fast.global().cost(2)).await), SECOND, "D6: {n}");
-        assert_eq!(written(&before, &versions(&mut teller.tx, &fast).await), 1);
     }
 }
 
@@ -115,67 +94,6 @@ async fn shards_are_pooled_where_one_has_too_little() {
                 "{error}"
             );
         }
-    }
-}
-
-/// As many grants as there are tokens, by limiters and gates, and then a refusal that names the instant.
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_hundred_calls_at_one_instant_are_exactly_a_hundred() {
-    let hundred = Limit::token_bucket("hundred", 100, EVER).shards(10);
-    for (limiters, gates) in [(110, 0), (0, 110), (60, 50)] {
-        for limit in both(&hundred) {
-            let world = World::new().await;
-            let gate = patient(&world.pool).build();
-            let start = Arc::new(tokio::sync::Barrier::new(limiters + gates));
-            let mut callers = tokio::task::JoinSet::new();
-            for caller in 0..limiters + gates {
-                let (pool, gate, limit, start) = (world.pool.clone(), gate.clone(), limit.clone(), start.clone());
-                callers.spawn(async move {
-                    start.wait().await;
-                    if caller >= limiters {
-                        return gate.consume(limit.global()).await.unwrap();
-                    }
-                    let mut tx = pool.begin().await.unwrap();
-                    let decision = limiter().consume(&mut tx, limit.global()).await.unwrap();
-                    tx.commit().await.unwrap();
-                    decision
-                });
-            }
-            let decisions = callers.join_all().await;
-            let granted = decisions.iter().filter(|decision| decision.is_granted()).count();
-            assert_eq!(granted, 100, "{limiters} {gates} {:?}", limit.spec().storage);
-            let mut conn = world.connect().await;
-            assert_eq!(shards(&mut conn, &limit).await.iter().map(|(_, value)| value).sum::<i64>(), 0);
-            let Decision::Denied(denied) = limiter().check(&mut conn, limit.global()).await.unwrap() else {
-                panic!("none is left")
-            };
-            let retry_at = denied.retry_at.unwrap();
-            let then = limiter().at(retry_at);
-            assert!(then.check(&mut conn, limit.global()).await.unwrap().is_granted());
-            let early = limiter().at(retry_at - Duration::from_micros(1));
-            assert!(!early.check(&mut conn, limit.global()).await.unwrap().is_granted());
-        }
-    }
-}
-
-#[tokio::test]
-async fn the_balance_is_that_of_all_shards() {
-    let world = World::new().await;
-    let mut teller = Teller::of(&world).await;
-    for limit in both(&Limit::token_bucket("ten", 10, SECOND).shards(4)) {
-        let fresh = teller.balance(0.0, limit.global()).await;
-        assert_eq!((fresh.remaining, fresh.capacity), (tokens(10), tokens(10)));
-        put(&mut teller.tx, &limit.clone().capacity(20), &[3 * ONE, 2 * ONE, 4 * ONE, ONE], second(0.0)).await;
-        assert_eq!(teller.balance(0.0, limit.clone().capacity(20).global()).await.remaining, tokens(10));
-        super::stage::clear(&mut teller.tx, &limit).await;
-        assert_eq!(left(teller.consume(0.0, limit.global().cost(4)).await), tokens(6));
-        let before = shards(&mut teller.tx, &limit).await;
-        for _ in 0..2 {
-            assert_eq!(teller.balance(0.0, limit.global()).await.remaining, tokens(6));
-        }
-        assert_eq!(shards(&mut teller.tx, &limit).await, before);
-        assert_eq!(left(teller.consume(0.0, limit.global().cost(6)).await), Tokens::ZERO);
-        assert_eq!(teller.balance(1.0, limit.global()).await.remaining, tokens(10));
     }
 }
 
@@ -223,45 +141,6 @@ async fn an_evident_refusal_waits_for_no_shard_and_leaves_no_trace() {
         }
         let xid = "select txid_current_if_assigned()";
         assert_eq!(sqlx::query_scalar::<_, Option<i64>>(xid).fetch_one(&mut *tx).await.unwrap(), None);
-    }
-}
-
-#[tokio::test]
-async fn every_change_is_one_of_the_whole_limit() {
-    let world = World::new().await;
-    let mut teller = Teller::of(&world).await;
-    let limit = Limit::token_bucket("verbs", 8, EVER).max_reserved(40).shards(4);
-    assert_eq!(teller.debit(0.0, limit.global().cost(10)).await, tokens(-2));
-    assert_eq!(teller.credit(0.0, limit.global().cost(3)).await, tokens(1));
-    assert_eq!(teller.reset(0.0, limit.global()).await, tokens(8));
-    let spent = teller.consume(0.0, limit.global().cost(8)).await.granted().unwrap();
-    assert_eq!(spent.receipt.charges.len(), 4, "more than a share is taken from all that are needed");
-    teller.settle(0.0, spent, 3).await;
-    assert_eq!(teller.balance(0.0, limit.global()).await.remaining, tokens(5));
-    let booked = teller.reserve(0.0, limit.global().cost(30)).await.granted().unwrap();
-    assert!(booked.receipt.charges.len() > 1);
-    assert_eq!(teller.balance(0.0, limit.global()).await.remaining, tokens(-25));
-    teller.cancel(0.0, booked).await;
-    assert_eq!(teller.balance(0.0, limit.global()).await.remaining, tokens(5));
-}
-
-#[tokio::test]
-async fn a_gate_answers_as_the_whole_limit() {
-    let world = World::new().await;
-    let gate = patient(&world.pool).build();
-    for limit in both(&Limit::token_bucket("gate", 10, EVER).shards(5)) {
-        for left in (0..10_i64).rev() {
-            let grant = gate.consume(limit.key("k")).await.unwrap().granted().unwrap();
-            assert_eq!(grant.remaining, whole(left));
-        }
-        assert!(!gate.consume(limit.key("k")).await.unwrap().is_granted());
-        assert_eq!(gate.credit(limit.key("k").cost(7)).await.unwrap().remaining, whole(7));
-        let grant = gate.consume(limit.key("k").cost(6)).await.unwrap().granted().unwrap();
-        assert!(grant.receipt.charges.len() > 1);
-        gate.settle(grant, 1).await.unwrap();
-        assert_eq!(gate.balance(limit.key("k")).await.unwrap().remaining, whole(6));
-        assert_eq!(gate.reset(limit.key("k")).await.unwrap().remaining, whole(10));
-        assert!(gate.check(limit.key("k").cost(10)).await.unwrap().is_granted());
     }
 }
 
