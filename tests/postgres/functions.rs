@@ -16,7 +16,6 @@ mod settled;
 mod several;
 mod traps;
 mod triggers;
-mod used;
 mod walk;
 mod wrong;
 

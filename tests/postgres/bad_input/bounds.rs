@@ -37,7 +37,7 @@ async fn a_call_of_too_many_keys_is_refused_before_any_sql() {
     // All calls of a list are locked together.
     let calls = |keys| (0..keys).map(|key| [TEN.key(key), TEN.global()]);
     expect_too_many(limiter().consume_each(tx, calls(2_000)).await, 2_001, 2_000);
-    expect_too_many(limiter().max_keys(10).check_each(tx.0, calls(10)).await, 11, 10);
+    expect_too_many(limiter().max_keys(10).consume_each(tx, calls(10)).await, 11, 10);
 
     let nowhere = sqlx::postgres::PgPoolOptions::new().connect_lazy("postgres://nobody@127.0.0.1:9/nowhere").unwrap();
     let gate = Gate::new(nowhere.clone());

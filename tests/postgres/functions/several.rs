@@ -1,28 +1,13 @@
-//! Calls of several limits: their one answer, and the shorter way by which they look at rows of token buckets.
+//! Calls of several limits: when they are ready, and the shorter way by which they look at rows of token buckets.
 
 use chrono::{DateTime, Utc};
 use tollgate::{Limit, MINUTE};
 
-use super::asked::{defined, one};
+use super::asked::one;
 use super::{define, fails, owner};
 use crate::gate::stage::EVER;
 use crate::teller::run;
 use crate::world::World;
-
-/// Rows that are there take a shorter way than missing ones.
-#[tokio::test]
-async fn several_limits_tell_the_least_that_remains() {
-    let world = World::new().await;
-    let mut conn = owner(&world).await;
-    defined(&mut conn).await;
-    for (verb, of_ten, of_owing, least) in [("consume", 1, 5, 5), ("consume", 1, 2, 3), ("check", 7, 1, 1)] {
-        let sql = format!(
-            "select remaining = {least} from tollgate.{verb}_all(array[tollgate.request('ten', 'k', {of_ten}), \
-             tollgate.request('owing', 'k', {of_owing})])"
-        );
-        assert!(one::<bool>(&mut conn, &sql).await, "{sql}");
-    }
-}
 
 /// All of several are there when the last one is, and they are dated when they are decided.
 #[tokio::test]
@@ -72,41 +57,6 @@ async fn several_buckets_count_what_has_come_back() {
     let full = "select string_agg(extract(epoch from full_at)::int::text, ' ' order by name desc)
                   from tollgate.durable";
     assert_eq!(one::<String>(&mut conn, full).await, "36 16");
-}
-
-/// A limit that was raised gives back more than was used.
-#[tokio::test]
-async fn several_buckets_hold_no_more_than_their_capacity() {
-    let world = World::new().await;
-    let mut conn = owner(&world).await;
-    define(&mut conn, &Limit::token_bucket("ten", 10, MINUTE)).await;
-    // The slower definition would have filled it a second later.
-    let row = "insert into tollgate.durable
-               values (0, 'ten', 'k', 0, -5000000, timestamptz 'epoch' - interval '1 minute',
-                       timestamptz 'epoch' + interval '1 s')";
-    run(&mut conn, row).await;
-    let both =
-        "select remaining = 9 from tollgate._ask_all(array[tollgate.request('ten', 'k')], false, false, 'epoch')";
-    assert!(one::<bool>(&mut conn, both).await);
-}
-
-/// Also under an override: then other numbers are read.
-#[tokio::test]
-async fn several_take_nothing_on_credit() {
-    let world = World::new().await;
-    let mut conn = owner(&world).await;
-    defined(&mut conn).await;
-    run(&mut conn, "select tollgate.set_override('owing', 'vip', rate => 10, max_reserved => 5, reason => 'a test')")
-        .await;
-    for key in ["k", "vip"] {
-        for (cost, told) in [("10", "true"), ("0.000001", "false")] {
-            let sql = format!(
-                "select granted::text from tollgate.consume_all(array[tollgate.request('owing', '{key}', {cost}),
-                                                                      tollgate.request('window', '{key}', 0)])"
-            );
-            assert_eq!(one::<String>(&mut conn, &sql).await, told, "{key} {cost}");
-        }
-    }
 }
 
 /// Requests for one key are one. A look is bounded, too, as in the library.

@@ -186,6 +186,7 @@ async fn a_definition_that_is_none_is_an_error_of_our_class() {
         "'x', 'token_bucket', 1, '1s', capacity => 0",
         "'x', 'token_bucket', 1, '1s', capacity => -1",
         "'x', 'token_bucket', 1, '1s', max_reserved => -1",
+        "'x', 'token_bucket', 1, '1s', 9000000000000, 9000000000000",
         "'x', 'token_bucket', 1, '1s', max_reserved => 1, storage => 'ephemeral'",
         "'x', 'token_bucket', 1, '1s', storage => 'memory'",
         "'x', 'token_bucket', 1, '1s', start => '0'",
@@ -206,6 +207,7 @@ async fn a_definition_that_is_none_is_an_error_of_our_class() {
     }
     for right in [
         "'x', 'token_bucket', 1, '1s', capacity => 0, max_reserved => 1",
+        "'x', 'token_bucket', 1, '1s', 9000000000000, 9223372036854.775807",
         "'x', 'wallet', max_reserved => 5",
         "'x', 'fixed_window', 0.5, '1 day', start => '22h'",
         "'x', 'sliding_window', 10, '1m', resolution => 10",
