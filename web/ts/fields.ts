@@ -44,8 +44,8 @@ export function isRefusal(status: number, fields: Fields): boolean {
 }
 
 /**
- * Whether a cache gave the response, so that the server has not answered this call. Caches write `Age: 0` also where they
- * asked the server.
+ * Whether a cache gave the response, so that the server has not answered this call. Caches write `Age: 0` also where
+ * they asked the server.
  */
 export function isStored(fields: Fields): boolean {
   const isHit = ["cache-status", "x-cache", "cf-cache-status"].some((name) => HIT.test(fields.get(name) ?? ""));
@@ -154,5 +154,5 @@ function quotaOf(told: (number | undefined)[]): number | undefined {
   return known.length === 0 ? undefined : Math.floor(Math.min(...known));
 }
 
-/** `HIT`, `TCP_HIT`, `Hit from cloudfront`, `ExampleCache; hit`; but not `RefreshHit`, which the server was asked about. */
+/** `HIT`, `TCP_HIT`, `Hit from cloudfront`, `ExampleCache; hit`; not `RefreshHit`: the server was asked. */
 const HIT = /(?<![a-z])hit(?![a-z])/i;

@@ -177,9 +177,10 @@ export class RateLimitMirror {
   }
 
   /**
-   * Sends a call when it passes, past the browser's cache unless `cache` says otherwise. One call is under way at a time, in the order of the calls, but those that pass
-   * overtake one that has to wait for more, until the instant at which it was to be sent at first. Where it knows no
-   * instant, it asks the server, after all instants of earlier answers.
+   * Sends a call when it passes, past the browser's cache unless `cache` says otherwise. One call is under way at a
+   * time, in the order of the calls, but those that pass overtake one that has to wait for more, until the instant at
+   * which it was to be sent at first. Where it knows no instant, it asks the server, after all instants of earlier
+   * answers.
    *
    * A refused call is sent once more, when it passes: a 429, or another 4xx with `Retry-After`. It resolves to the
    * refusal if no instant is known, if that is later than `maxWait`, or if its body is a stream, which can be sent only

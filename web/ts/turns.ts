@@ -74,7 +74,7 @@ export class Turns {
       if (now >= (waiting.yieldsUntil ?? Infinity)) isHeld = true;
       soonest = Math.min(soonest, waiting.latest, at > now ? at : Infinity);
     }
-    // A timer stands still while the machine sleeps, and fires a fraction of a millisecond early; then this looks again.
+    // A timer stands still while the machine sleeps, and fires a fraction of a millisecond early: then this looks anew.
     const span = Math.min(Math.ceil(soonest - now), LONGEST_TIMER);
     if (soonest !== Infinity) this.#timer = setTimeout(() => this.advance(), span);
   }
