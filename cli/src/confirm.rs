@@ -4,11 +4,7 @@ use std::io::{IsTerminal, Write, stderr, stdin};
 
 use crate::error::CommandError;
 
-/// Whether a change may be made: somebody at a terminal says so.
-///
-/// # Errors
-///
-/// Where nobody can answer.
+/// Whether somebody at the terminal says yes.
 pub(crate) fn confirmed(question: &str) -> Result<bool, CommandError> {
     write!(stderr(), "{question} [y/N] ")?;
     stderr().flush()?;

@@ -84,8 +84,7 @@ async fn a_client_that_never_reads_holds_its_slot_no_longer() {
     let world = World::new().await;
     let gate = patient(&world.pool).build();
     let limit = slots(1);
-    let endless =
-        || async { axum::body::Body::from_stream(repeat_with(|| Ok::<_, Infallible>([0_u8; 65_536].to_vec()))) };
+    let endless = || async { axum::body::Body::from_stream(repeat_with(|| Ok::<_, Infallible>(vec![0_u8; 65_536]))) };
     let router = Router::new().fallback(any(endless)).layer(TollgateLayer::new(gate.clone()).limit(limit.clone()));
     let served = Served::new(router).await;
     let mut clients = Vec::new();
