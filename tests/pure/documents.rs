@@ -120,7 +120,8 @@ fn each_promise_is_tested_by_the_short_run() {
     let (_, skipped) = dev.split_once("\nskip_long='").unwrap();
     let skipped: Vec<_> = skipped.split('\'').next().unwrap().split_whitespace().skip(1).step_by(2).collect();
     assert!(skipped.contains(&"orders::"), "{skipped:?}");
-    let promises = guarantees.split("\n## ").filter(|section| section.starts_with(|first: char| first.is_ascii_digit()));
+    let promises =
+        guarantees.split("\n## ").filter(|section| section.starts_with(|first: char| first.is_ascii_digit()));
     let mut count = 0;
     for promise in promises {
         let in_short_run = promise.split("\n- `tests/").skip(1).any(|list| {
