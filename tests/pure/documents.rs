@@ -136,6 +136,26 @@ fn each_promise_is_tested_by_the_short_run() {
 }
 
 /// The pages for people that are part of the repository.
+/// PostgreSQL lets everybody call a new function, from the commit on.
+#[test]
+fn each_example_of_a_function_with_its_owners_rights_revokes_first() {
+    let mut found = 0;
+    for page in pages() {
+        let text = read(&page);
+        for block in text.split("```sql").skip(1).filter_map(|rest| rest.split("```").next()) {
+            for made in block.split("create ").filter(|made| made.contains("security definer")) {
+                let name = made.trim_start_matches("or replace ").split([' ', '(']).nth(1).unwrap();
+                let begun = block.split(&format!("create function {name}")).next().unwrap().contains("begin;");
+                let revoked = format!("revoke execute on function {name} from public;");
+                let in_time = block.split("commit;").next().unwrap().contains(&revoked);
+                assert!(begun && in_time, "{}: {name}", page.display());
+                found += 1;
+            }
+        }
+    }
+    assert_eq!(found, 2);
+}
+
 fn pages() -> impl Iterator<Item = PathBuf> {
     let pages = ["CHANGELOG.md", "CONTRIBUTING.md", "DESIGN.md", "README.md", "SECURITY.md"];
     pages.map(|page| Path::new(ROOT).join(page)).into_iter().chain(files(&Path::new(ROOT).join("docs"), "md"))

@@ -27,6 +27,12 @@ async fn the_statements_of_the_guide_run() {
         }
     }
     assert_eq!((ran, failed), (7, 2));
+    // Nobody may call what has the rights of whoever made it.
+    let lax = "select p.oid::regprocedure::text
+                 from pg_proc p, aclexplode(coalesce(proacl, acldefault('f', proowner))) a
+                where p.prosecdef and a.grantee = 0 and a.privilege_type = 'EXECUTE'";
+    let lax: Vec<String> = sqlx::query_scalar(lax).fetch_all(&mut conn).await.unwrap();
+    assert_eq!(lax, Vec::<String>::new());
     // The facts that its comments state.
     let told: (bool, bool, String, i32) = sqlx::query_as(
         "select (tollgate.check('send_message', 'ada', 2)).granted,
