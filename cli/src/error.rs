@@ -5,6 +5,8 @@ use std::process::ExitCode;
 use sqlx::postgres::PgDatabaseError;
 use tollgate::migrate::MigrateError;
 
+use crate::output::printable;
+
 /// Why a command failed: one sentence, the remedy where there is one, and the exit status.
 ///
 /// Every other error becomes one by `?`: its own words, and a remedy where PostgreSQL's code tells one. This type is no
@@ -80,7 +82,7 @@ pub(crate) fn in_one_line(error: &(dyn Error + 'static)) -> String {
             what = if what.is_empty() { reason } else { format!("{what}: {reason}") };
         }
     }
-    what.replace('\n', " ")
+    printable(&what.replace('\n', " "))
 }
 
 /// The driver's error about PostgreSQL, wherever it is in the chain of causes.

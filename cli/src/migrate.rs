@@ -1,7 +1,7 @@
 use clap::Subcommand;
 use serde_json::{Value, json};
-use sqlx::AssertSqlSafe;
-use tollgate::migrate::{self, Callers, Migration, Rights, Status};
+use sqlx::{AssertSqlSafe, PgConnection};
+use tollgate::migrate::{self, Callers, Leftover, Migration, Migrator, Rights, Status};
 
 use crate::database::DatabaseArgs;
 use crate::error::CommandError;
@@ -13,16 +13,45 @@ pub(crate) struct MigrateArgs {
     command: MigrateCommand,
 
     #[command(flatten)]
+    owner: OwnerArgs,
+
+    #[command(flatten)]
     database: DatabaseArgs,
 
     #[command(flatten)]
     output: OutputArgs,
 }
 
+/// Whose schema it is.
+#[derive(Debug, clap::Args)]
+pub(crate) struct OwnerArgs {
+    /// Trust this role, too. The schema and what is in it must belong to the role that connects, to one that it is a
+    /// member of, to an administrator, or to this role: an owner can run code with the rights of whoever migrates. A
+    /// role that can create nothing, and only looks, takes the owner of the tables as given.
+    #[arg(long, global = true, value_name = "ROLE")]
+    owner: Option<String>,
+}
+
+impl OwnerArgs {
+    fn to_write(&self) -> Migrator {
+        self.owner.as_ref().map_or_else(Migrator::new, |owner| Migrator::new().owner(owner))
+    }
+
+    pub(crate) async fn to_look(&self, conn: &mut PgConnection) -> Result<Migrator, sqlx::Error> {
+        if self.owner.is_some() {
+            return Ok(self.to_write());
+        }
+        let owner = sqlx::query_scalar(include_str!("owner.sql")).persistent(false).fetch_one(conn).await?;
+        Ok(Self { owner }.to_write())
+    }
+}
+
 #[derive(Debug, Subcommand)]
 enum MigrateCommand {
     /// Apply the missing migrations, in one transaction. If several runners start at once, one applies them and the
     /// others wait.
+    ///
+    /// Takes back the rights that nobody should have, and names what only a person can put right.
     Up {
         /// Apply the migrations, print them, and roll them back.
         #[arg(long, conflicts_with_all = ["grant", "grant_operator", "grant_reporter"])]
@@ -82,38 +111,59 @@ impl GrantArgs {
 }
 
 pub(crate) async fn run(args: MigrateArgs) -> Result<(), CommandError> {
-    let MigrateArgs { command, database, output } = args;
+    let MigrateArgs { command, owner, database, output } = args;
     match command {
         MigrateCommand::Up { dry_run, grants } => {
-            let mut conn = database.connect().await?;
-            let applied = if dry_run { migrate::dry_run(&mut conn).await? } else { migrate::run(&mut conn).await? };
+            let (mut conn, migrator) = (database.connect().await?, owner.to_write());
+            let applied = if dry_run { migrator.dry_run(&mut conn).await? } else { migrator.run(&mut conn).await? };
             sqlx::raw_sql(AssertSqlSafe(grants.sql())).execute(&mut conn).await?;
-            report(output, &applied, if dry_run { "would apply" } else { "applied" })
+            let left = migrator.left(&mut conn).await?;
+            report(output, &applied, if dry_run { "would apply" } else { "applied" }, &left)
         }
         MigrateCommand::Status => {
-            let status = migrate::status(&mut database.connect().await?).await?;
+            let mut conn = database.connect().await?;
+            let status = owner.to_look(&mut conn).await?.status(&mut conn).await?;
             output.print(&document(&status), || list(&status))
         }
         MigrateCommand::Sql { grants } => {
-            let sql = migrate::sql() + &grants.sql();
+            let sql = owner.to_write().sql() + &grants.sql();
             output.print(&json!({ "sql": sql }), || sql.clone())
         }
         MigrateCommand::Validate => {
             let mut conn = database.connect().await?;
-            migrate::validate(&mut conn).await?;
-            let rights = migrate::rights(&mut conn).await?;
+            let migrator = owner.to_look(&mut conn).await?;
+            migrator.validate(&mut conn).await?;
+            let (left, rights) = (migrator.left(&mut conn).await?, migrate::rights(&mut conn).await?);
             let version = env!("CARGO_PKG_VERSION");
-            let valid = || format!("the schema is what tollgate {version} needs\n{}", who_may(&rights));
-            output.print(&json!({ "valid": true, "version": version, "rights": rights_document(&rights) }), valid)
+            let valid = || {
+                let valid = format!("the schema is what tollgate {version} needs");
+                [vec![valid], left_lines(&left), vec![who_may(&rights)]].concat().join("\n")
+            };
+            let rights = rights_document(&rights);
+            let document = json!({ "valid": true, "version": version, "left": left_document(&left), "rights": rights });
+            output.print(&document, valid)
         }
     }
 }
 
-fn report(output: OutputArgs, applied: &[Migration], verb: &str) -> Result<(), CommandError> {
-    output.print(&json!({ verb.replace(' ', "_"): migrations(applied) }), || match applied {
-        [] => "nothing to do: the schema is up to date".to_owned(),
-        applied => applied.iter().map(|migration| format!("{verb} {migration}")).collect::<Vec<_>>().join("\n"),
+fn report(output: OutputArgs, applied: &[Migration], verb: &str, left: &[Leftover]) -> Result<(), CommandError> {
+    output.print(&json!({ verb.replace(' ', "_"): migrations(applied), "left": left_document(left) }), || {
+        let applied = match applied {
+            [] => vec!["nothing to do: the schema is up to date".to_owned()],
+            applied => applied.iter().map(|migration| format!("{verb} {migration}")).collect(),
+        };
+        [applied, left_lines(left)].concat().join("\n")
     })
+}
+
+fn left_lines(left: &[Leftover]) -> Vec<String> {
+    let line =
+        |left: &Leftover| format!("left: {} (if that is wrong: {})", printable(&left.what), printable(&left.remedy));
+    left.iter().map(line).collect()
+}
+
+fn left_document(left: &[Leftover]) -> Vec<Value> {
+    left.iter().map(|left| json!({ "what": left.what, "remedy": left.remedy })).collect()
 }
 
 fn list(status: &Status) -> String {

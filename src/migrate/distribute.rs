@@ -2,6 +2,7 @@
 
 use sqlx::{AssertSqlSafe, Connection, PgConnection, Postgres, Row, Transaction};
 
+use super::quoted::ENTER;
 use super::{MigrateError, ask, failed, rows, validate};
 use crate::key::Key;
 use crate::parts::Parts;
@@ -140,7 +141,7 @@ async fn expect_citus(conn: &mut PgConnection) -> Result<(), MigrateError> {
 /// Tells the functions of the schema over how many parts the tables are distributed. If there are any, the functions
 /// refuse to work.
 async fn tell_functions(conn: &mut PgConnection, parts: u16) -> Result<(), MigrateError> {
-    let told = "create or replace function tollgate._parts() returns int4 language sql immutable as";
+    let told = "create or replace function tollgate._parts() returns pg_catalog.int4 language sql immutable as";
     run(conn, format!("{told} 'select {parts}'")).await
 }
 
@@ -152,6 +153,7 @@ async fn renumbered<'c>(
     parts: Parts,
 ) -> Result<Transaction<'c, Postgres>, MigrateError> {
     let mut tx = Connection::begin(conn).await.map_err(failed("begin a transaction"))?;
+    run(&mut tx, format!("do $$ begin {ENTER} end $$")).await?;
     run(&mut tx, format!("lock table tollgate.{table} in access exclusive mode")).await?;
     if let Some(first) = first {
         run(&mut tx, first).await?;

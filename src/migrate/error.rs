@@ -1,4 +1,5 @@
 use super::Migration;
+use super::strangers::{REMEDY, listed};
 
 /// Why the schema is not as it should be, or why it could not be migrated.
 #[derive(Debug, thiserror::Error)]
@@ -56,6 +57,9 @@ pub enum MigrateError {
     /// A migration could not be applied.
     #[error("{0}")]
     Failed(#[source] Box<dyn std::error::Error + Send + Sync>),
+    /// The transaction sees an older state of the database, in which an object that a stranger makes now is not there.
+    #[error("migrations need a transaction at READ COMMITTED (begin it so, or set default_transaction_isolation)")]
+    Isolation,
     /// Another session held the lock of the migrations for a minute, or for this session's `lock_timeout`.
     #[error("{}", LOCKED)]
     Locked,
@@ -70,6 +74,13 @@ pub enum MigrateError {
     Rights {
         /// The role and its right.
         what: String,
+    },
+    /// The schema, an object in it that has one of tollgate's names, or something that runs with such an object,
+    /// belongs to a role that is not trusted. See [`Migrator`](super::Migrator).
+    #[error("{} ({REMEDY})", listed(what))]
+    Strangers {
+        /// What belongs to whom.
+        what: Vec<String>,
     },
 }
 

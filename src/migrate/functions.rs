@@ -44,6 +44,7 @@ use std::collections::BTreeMap;
 
 use sqlx::PgConnection;
 
+use super::quoted::{ENTER, LEAVE, literal};
 use super::{MigrateError, rows, runner};
 
 /// The purpose for which a role calls the functions of the schema `tollgate`.
@@ -96,28 +97,31 @@ impl Callers {
 /// role do several of these, grant it [`Callers::Applications`] first.
 #[must_use]
 pub fn grants(role: &str, callers: Callers) -> String {
-    let name = format!("\"{}\"", role.replace('"', "\"\""));
-    let id = format!("'{}'::regrole::oid", name.replace('\'', "''"));
     let taken = match callers {
         Callers::Applications => MAY_NOT_WRITE,
         Callers::Operators | Callers::Reporters => "false",
     };
     GRANT
+        .replace("{enter}", ENTER)
+        .replace("{leave}", LEAVE)
         .replace("{functions}", &callers.functions().join(", "))
         .replace("{taken}", taken)
-        .replace("{role}", &id)
-        .replace("{name}", &name)
+        .replace("{role}", &literal(role))
 }
 
 /// Fails for the first function that is missing, or has another text than in the migrations.
 pub(super) async fn refuse_edited(conn: &mut PgConnection) -> Result<(), MigrateError> {
     let present: Vec<(String, String)> = rows(conn, PRESENT.to_owned(), "read the catalogue").await?;
-    let present = BTreeMap::from_iter(present);
     let migrations = runner();
     let texts = migrations.get_migrations().iter().filter_map(|migration| migration.sql()).flat_map(bodies);
     // If several migrations make a function, the last text counts.
     let known: BTreeMap<_, _> = texts.collect();
-    match known.into_iter().find(|(name, body)| present.get(*name).map(String::as_str) != Some(*body)) {
+    let is_edited = |(name, body): &(&str, &str)| {
+        let mut found = present.iter().filter(|(present, _)| present == name);
+        // There are no overloads of ours.
+        found.next().is_none_or(|(_, present)| present != body) || found.next().is_some()
+    };
+    match known.into_iter().find(is_edited) {
         Some((name, _)) => Err(MigrateError::EditedFunction { name: name.to_owned() }),
         None => Ok(()),
     }
@@ -135,36 +139,48 @@ fn bodies(migration: &str) -> impl Iterator<Item = (&str, &str)> {
 const GRANT: &str = "\
 do $tollgate$
 declare
-    f record;
+    grantee pg_catalog.text := {role};
+    who pg_catalog.oid;
+    f pg_catalog.record;
 begin
-    grant usage on schema tollgate to {name};
+    {enter}
+    select r.oid into who from pg_catalog.pg_roles r where r.rolname::text = grantee;
+    if who is null then
+        raise exception using errcode = 'undefined_object',
+            message = pg_catalog.format('role %I does not exist', grantee);
+    end if;
+    execute pg_catalog.format('grant usage on schema tollgate to %I', grantee);
     for f in
         select p.oid,
-               pg_catalog.format('%s on function %s %s {name}', w.verb, p.oid::regprocedure, w.whom) as statement,
+               pg_catalog.format('%s on function %s %s %I', w.verb, p.oid::regprocedure, w.whom, grantee) as statement,
                w.verb = 'grant execute'::text as is_granted
           from pg_catalog.pg_proc p
          cross join lateral (
              select 'grant execute' as verb, 'to' as whom where p.proname::text = any ('{{functions}}'::text[])
               union all
-             select 'revoke execute', 'from' where p.proname::text <> all ('{{functions}}'::text[]) and {taken}
+             -- What a stranger owns is not ours to revoke.
+             select 'revoke execute', 'from'
+              where p.proname::text <> all ('{{functions}}'::text[]) and pg_catalog.pg_has_role(p.proowner, 'usage')
+                and {taken}
          ) w
          where p.pronamespace = pg_catalog.to_regnamespace('tollgate')::oid
     loop
         execute f.statement;
         if f.is_granted and not exists (select from pg_catalog.pg_proc p
                                          cross join lateral pg_catalog.aclexplode(p.proacl) a
-                                         where p.oid = f.oid and a.grantee = {role}) then
+                                         where p.oid = f.oid and a.grantee = who) then
             raise exception using errcode = 'insufficient_privilege',
                 message = pg_catalog.concat('only the owner of the schema can ', f.statement);
         end if;
     end loop;
+    {leave}
 end $tollgate$;
 ";
 
 const MAY_NOT_WRITE: &str = "not exists (select from pg_catalog.pg_class c
                             where c.relnamespace = pg_catalog.to_regnamespace('tollgate')::oid
                               and c.relkind in ('r'::\"char\", 'p'::\"char\")
-                              and pg_catalog.has_table_privilege({role}, c.oid, 'insert, update, delete'))";
+                              and pg_catalog.has_table_privilege(who, c.oid, 'insert, update, delete'))";
 
 const PRESENT: &str = "
     select p.proname::text, p.prosrc

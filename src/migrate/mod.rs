@@ -19,17 +19,19 @@ mod distribute;
 mod driver;
 mod error;
 mod functions;
+mod migrator;
+mod quoted;
 mod rights;
 mod script;
+mod strangers;
 mod tables;
 
 use std::hash::{Hash, Hasher};
 
 use refinery_core::traits::r#async::{AsyncMigrate, AsyncQuery};
 use siphasher::sip::SipHasher13;
-use sqlx::error::DatabaseError;
 use sqlx::postgres::PgRow;
-use sqlx::{AssertSqlSafe, Connection, FromRow, PgConnection, Postgres, Row, Transaction};
+use sqlx::{AssertSqlSafe, FromRow, PgConnection, Row};
 use time::format_description::well_known::Rfc3339;
 
 pub use distribute::{Buckets, DEFAULT_PARTS, distribute, part_numbers, parts, undistribute};
@@ -37,71 +39,52 @@ use driver::OverSqlx;
 pub use error::MigrateError;
 use error::failed;
 pub use functions::{Callers, grants};
+pub use migrator::Migrator;
+use quoted::in_our_path;
 pub use rights::{Rights, rights};
-pub use script::sql;
-use script::take_lock;
+pub use strangers::Leftover;
 
-/// Applies the missing migrations, and returns them. On a schema that is up to date, or newer, it applies nothing.
-///
-/// Each run revokes the rights that nobody should have. PUBLIC loses all its rights in the schema, because after a
-/// restore without rights it may call every function. Only the owner keeps the right to make objects, and to call the
-/// functions that only other functions call. [`rights`] lists who has which of the other rights.
-///
-/// On a connection it opens a transaction of its own; in a sqlx transaction it works in a savepoint. A
-/// transaction-level advisory lock makes other runners wait, and after that they find nothing to do. They wait for up
-/// to a minute, or for the session's `lock_timeout` if it has one.
+/// Applies the missing migrations, and returns them ([`Migrator::run`]).
 ///
 /// # Errors
 ///
 /// [`MigrateError`]; then nothing is applied.
 pub async fn run(conn: &mut PgConnection) -> Result<Vec<Migration>, MigrateError> {
-    let (tx, applied) = apply(conn).await?;
-    tx.commit().await.map_err(failed("commit"))?;
-    Ok(applied)
+    Migrator::new().run(conn).await
 }
 
-/// Applies the missing migrations, rolls them back, and returns them. So it shows what [`run`] would do, and that it
-/// would succeed.
+/// Applies the missing migrations, rolls them back, and returns them ([`Migrator::dry_run`]).
 ///
 /// # Errors
 ///
 /// Those of [`run`].
 pub async fn dry_run(conn: &mut PgConnection) -> Result<Vec<Migration>, MigrateError> {
-    let (tx, applied) = apply(conn).await?;
-    tx.rollback().await.map_err(failed("roll back"))?;
-    Ok(applied)
+    Migrator::new().dry_run(conn).await
 }
 
-/// The migrations that are applied, those that are missing, and those that this release does not know.
+/// The migrations that are applied, those that are missing, and those that this release does not know
+/// ([`Migrator::status`]).
 ///
 /// # Errors
 ///
-/// [`MigrateError::Database`] if the history cannot be read.
+/// [`MigrateError::Database`] if the history cannot be read, [`MigrateError::Strangers`] if it must not be.
 pub async fn status(conn: &mut PgConnection) -> Result<Status, MigrateError> {
-    let known: Vec<_> = runner().get_migrations().iter().map(Migration::of).collect();
-    let is_in = |list: &[Migration], one: &Migration| list.iter().any(|other| other.version == one.version);
-    let (applied, newer): (Vec<_>, _) = history(conn).await?.into_iter().partition(|one| is_in(&known, one));
-    let pending = known.into_iter().filter(|one| !is_in(&applied, one)).collect();
-    Ok(Status { applied, pending, newer })
+    Migrator::new().status(conn).await
 }
 
-/// Checks that the schema is as this release needs it. No migration may be missing or edited, each table, column and
-/// function must be in place, and no role may have a right that [`run`] would revoke.
+/// Checks that the schema is as this release needs it ([`Migrator::validate`]).
 ///
 /// # Errors
 ///
 /// [`MigrateError`] with the first fault.
 pub async fn validate(conn: &mut PgConnection) -> Result<(), MigrateError> {
-    let Status { applied, pending, newer } = status(conn).await?;
-    refuse_edited(&applied)?;
-    if let Some(missing) = pending.into_iter().next() {
-        return Err(MigrateError::Missing(missing));
-    }
-    tables::refuse_damaged(conn).await?;
-    // A function of somebody else beside one of ours would count as an edit of it.
-    rights::refuse_wrong(conn).await?;
-    // A newer release may have given the functions another text.
-    if newer.is_empty() { functions::refuse_edited(conn).await } else { Ok(()) }
+    Migrator::new().validate(conn).await
+}
+
+/// All migrations as one SQL text, for psql or another migration tool ([`Migrator::sql`]).
+#[must_use]
+pub fn sql() -> String {
+    Migrator::new().sql()
 }
 
 /// One migration.
@@ -155,48 +138,13 @@ impl Status {
     }
 }
 
-/// A savepoint of the caller's transaction, or a transaction of our own. At READ COMMITTED it reads the history as it
-/// stands after the wait for other runners.
-async fn begin(conn: &mut PgConnection) -> Result<Transaction<'_, Postgres>, MigrateError> {
-    if conn.is_in_transaction() {
-        return Connection::begin(conn).await.map_err(failed("set a savepoint"));
-    }
-    // Our commit would commit a transaction that was begun by hand, with everything that it did before. Only in such a
-    // transaction does the id outlive the statement that takes it.
-    sqlx::raw_sql("select pg_catalog.txid_current()")
-        .execute(&mut *conn)
-        .await
-        .map_err(failed("look for a transaction"))?;
-    if ask(conn, "select pg_catalog.txid_current_if_assigned() is not null", "look for a transaction").await? {
-        return Err(MigrateError::BegunByHand);
-    }
-    Connection::begin_with(conn, "begin isolation level read committed").await.map_err(failed("begin a transaction"))
-}
-
-async fn apply(conn: &mut PgConnection) -> Result<(Transaction<'_, Postgres>, Vec<Migration>), MigrateError> {
-    let mut tx = begin(conn).await?;
-    let lock = format!("do $tollgate$ begin {} end $tollgate$", take_lock());
-    sqlx::raw_sql(AssertSqlSafe(lock)).execute(&mut *tx).await.map_err(|error| {
-        let is_locked = error.as_database_error().and_then(DatabaseError::code).as_deref() == Some("55P03");
-        if is_locked { MigrateError::Locked } else { failed("take the migration lock")(error) }
-    })?;
-    // It asks before it creates, because `if not exists` still demands the right to create schemas.
-    if !ask(&mut tx, "select pg_catalog.to_regnamespace('tollgate') is not null", "look for the schema").await? {
-        sqlx::raw_sql("create schema tollgate").execute(&mut *tx).await.map_err(failed("create the schema"))?;
-    }
-    refuse_edited(&history(&mut tx).await?)?;
-    let report = runner().run_async(&mut OverSqlx(&mut tx)).await;
-    let report = report.map_err(|error| MigrateError::Failed(error.into()))?;
-    let applied = report.applied_migrations().iter().map(Migration::of).collect();
-    rights::mend(&mut tx).await?;
-    Ok((tx, applied))
-}
-
 /// The migrations that are applied, oldest first; nothing if there is no history yet.
 async fn history(conn: &mut PgConnection) -> Result<Vec<Migration>, MigrateError> {
     // Hidden rows would count as pending migrations.
     let is_there = format!(
         "select case when h.id is null then 'off'
+                     when not exists (select from pg_catalog.pg_class c where c.oid = h.id and c.relkind = 'r'::\"char\")
+                     then '{HISTORY} is no table, or another session makes it now (look at it)'
                      when pg_catalog.row_security_active(h.id) then 'row security hides rows of {HISTORY} (disable it)'
                      else 'on' end::bool
            from (select pg_catalog.to_regclass('{HISTORY}')::oid as id) h"
@@ -204,7 +152,7 @@ async fn history(conn: &mut PgConnection) -> Result<Vec<Migration>, MigrateError
     if !ask(conn, &is_there, "look for the history table").await? {
         return Ok(Vec::new());
     }
-    let query = OverSqlx::get_applied_migrations_query(HISTORY);
+    let query = in_our_path(&OverSqlx::get_applied_migrations_query(HISTORY));
     let applied = OverSqlx(conn).query(&query).await.map_err(failed("read the history table"))?;
     Ok(applied.iter().map(Migration::of).collect())
 }
@@ -214,14 +162,14 @@ async fn rows<T>(conn: &mut PgConnection, query: String, step: &'static str) -> 
 where
     T: for<'r> FromRow<'r, PgRow>,
 {
-    let rows = sqlx::raw_sql(AssertSqlSafe(query)).fetch_all(conn).await;
+    let rows = sqlx::raw_sql(AssertSqlSafe(in_our_path(&query))).fetch_all(conn).await;
     rows.and_then(|rows| rows.iter().map(T::from_row).collect()).map_err(failed(step))
 }
 
 /// Asks for a yes or no. The simple protocol prepares nothing, so that all statements here also go through poolers that
 /// do not follow prepared statements.
 async fn ask(conn: &mut PgConnection, question: &str, step: &'static str) -> Result<bool, MigrateError> {
-    let answer = sqlx::raw_sql(AssertSqlSafe(question.to_owned())).fetch_one(conn).await;
+    let answer = sqlx::raw_sql(AssertSqlSafe(in_our_path(question))).fetch_one(conn).await;
     answer.and_then(|row| row.try_get(0)).map_err(failed(step))
 }
 

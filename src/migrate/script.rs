@@ -1,38 +1,49 @@
-use refinery_core::traits::r#async::AsyncMigrate;
-
-use super::driver::OverSqlx;
 use super::error::LOCKED;
-use super::{ADVISORY_LOCK, HISTORY, rights, runner};
+use super::migrator::{PATH, create_history};
+use super::quoted::{ENTER, LEAVE};
+use super::{ADVISORY_LOCK, HISTORY, Migrator, rights, runner, strangers};
 
-/// All migrations as one SQL text, for psql or another migration tool.
-///
-/// It keeps the same history as [`run`](super::run), applies only what is missing, takes back the same rights, and is
-/// safe to run twice.
-#[must_use]
-pub fn sql() -> String {
-    let history = OverSqlx::assert_migrations_table_query(HISTORY);
-    let steps = runner().get_migrations().iter().map(guarded).collect::<String>();
-    format!(
-        "-- tollgate {}: applies what is missing, all or nothing, and is safe to run again.\n\n\
-         do $tollgate$ begin\n\n\
-         -- As `tollgate migrate up` does: of several runners one applies, and the others wait.\n\
-         {}\n\
-         if pg_catalog.to_regnamespace('tollgate') is null then\n    create schema tollgate;\nend if;\n\n\
-         {history}\n{steps}\n\
-         -- Rights that nobody should have are taken back, however the schema came.\n\
-         {}\n\
-         end $tollgate$;\n",
-        env!("CARGO_PKG_VERSION"),
-        take_lock(),
-        rights::mending()
-    )
+impl Migrator {
+    /// All migrations as one SQL text, for psql or another migration tool.
+    ///
+    /// It keeps the same history as [`run`](Self::run), applies only what is missing, takes back the same rights,
+    /// refuses the same strangers, and is safe to run twice. It has two statements, so that rights are taken back even
+    /// where the second one fails.
+    #[must_use]
+    pub fn sql(&self) -> String {
+        let [enter, leave] = [ENTER, LEAVE].map(|statements| statements.replace("tollgate.path", PATH));
+        let (lock, steps) = (take_lock(), runner().get_migrations().iter().map(guarded).collect::<String>());
+        let (taking_back, mending) = (rights::taking_back(self), rights::mending(self));
+        let (refusing, known, create_history) = (strangers::refusing(self), rights::NOTE_KNOWN, create_history());
+        format!(
+            "-- tollgate {}: applies what is missing, all or nothing, and is safe to run again.\n\n\
+             -- Rights that nobody should have are taken back first, even if the rest fails.\n\
+             do $tollgate$ begin\n\n{enter}\n{lock}\n{taking_back}\n{leave}\n\nend $tollgate$;\n\n\
+             do $tollgate$ begin\n\n{enter}\n\
+             if pg_catalog.current_setting('transaction_isolation') <> 'read committed' then\n    \
+             raise exception using errcode = 'inappropriate_isolation_level_for_branch_transaction',\n        \
+             message = 'migrations need a transaction at READ COMMITTED';\nend if;\n\n\
+             -- As `tollgate migrate up` does: of several runners one applies, and the others wait.\n\
+             {lock}\n\
+             -- What belongs to a stranger could run with the rights of whoever runs this.\n\
+             {refusing}\n\
+             if pg_catalog.to_regnamespace('tollgate') is null then\n    create schema tollgate;\nend if;\n\
+             {known}\n\
+             if pg_catalog.to_regclass('{HISTORY}') is null then\n    {create_history}\nelse\n    \
+             lock table {HISTORY} in share row exclusive mode;\nend if;\n\
+             {refusing}\n{steps}\n\
+             {mending}\n{leave}\n\
+             end $tollgate$;\n",
+            env!("CARGO_PKG_VERSION"),
+        )
+    }
 }
 
 /// Waits for other runners, in PL/pgSQL, and restores the earlier `lock_timeout`, so that the migrations do not fail by
 /// ours.
 pub(super) fn take_lock() -> String {
     format!(
-        "declare\n    before text := pg_catalog.current_setting('lock_timeout');\n\
+        "declare\n    before pg_catalog.text := pg_catalog.current_setting('lock_timeout');\n\
          begin\n    \
          if before = '0' then\n        perform pg_catalog.set_config('lock_timeout', '1min', true);\n    end if;\n    \
          perform pg_catalog.pg_advisory_xact_lock({ADVISORY_LOCK});\n    \

@@ -27,6 +27,7 @@ mod migrate;
 mod odds;
 mod orders;
 mod overrides;
+mod owners;
 mod parts;
 mod pgbouncer;
 mod plans;

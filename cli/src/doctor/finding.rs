@@ -5,7 +5,7 @@ use tollgate::migrate::Rights;
 
 use crate::error::CommandError;
 use crate::migrate::{rights_document, who_may};
-use crate::output::{BAD, CAUTION, FAINT, GOOD, OutputArgs, counted, styled};
+use crate::output::{BAD, CAUTION, FAINT, GOOD, OutputArgs, counted, printable, styled};
 
 /// A fault, a risk, or a fact worth knowing; its meaning; and its remedy.
 #[derive(Clone, Debug, Serialize)]
@@ -57,6 +57,8 @@ pub(super) fn print(output: OutputArgs, findings: &[Finding], rights: Option<&Ri
                 Severity::Warning => styled(CAUTION, "warning"),
                 Severity::Note => styled(FAINT, "note"),
             };
+            // Both may have names that a stranger chose.
+            let (what, remedy) = (printable(what), printable(remedy));
             format!("{label}: {what}\n  {meaning}\n  {} {remedy}\n", styled(FAINT, "→"))
         };
         let healthy = if errors == 0 { styled(GOOD, "healthy") } else { styled(BAD, "not healthy") };

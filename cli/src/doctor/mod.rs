@@ -17,6 +17,7 @@ use tollgate::migrate::Rights;
 use crate::database::{DatabaseArgs, read_only};
 use crate::error::{CommandError, Exit};
 use crate::limits_file::LimitsArgs;
+use crate::migrate::OwnerArgs;
 use crate::output::OutputArgs;
 use finding::{Finding, Severity};
 
@@ -32,6 +33,9 @@ pub(crate) struct DoctorArgs {
     /// The role of the service, whose rights the command checks. Without this option, it checks those of its own role.
     #[arg(long, value_name = "ROLE")]
     role: Option<String>,
+
+    #[command(flatten)]
+    owner: OwnerArgs,
 
     /// Report transactions that are at least this old and keep old row versions alive.
     #[arg(long, value_name = "SPAN", default_value = "1m", value_parser = humantime::parse_duration)]
@@ -86,7 +90,8 @@ impl Doctor<'_> {
         self.look("rights", look).await?;
         self.rights = who_may;
         // Without rights of one's own, or without tables, there is nothing more to look at.
-        if !has_rights && role.is_none() || !self.look("schema", async |conn| schema::check(conn).await).await? {
+        let owner = &self.args.owner;
+        if !has_rights && role.is_none() || !self.look("schema", async |conn| schema::check(conn, owner).await).await? {
             return Ok(());
         }
         self.look("tables", async |conn| tables::check(conn).await).await?;

@@ -3,21 +3,24 @@
 use std::collections::BTreeMap;
 
 use sqlx::PgConnection;
-use tollgate::migrate::{self, Callers, MigrateError, Rights};
+use tollgate::migrate::{self, Callers, Leftover, MigrateError, Migrator, Rights};
 
 use super::finding::Finding;
+use crate::migrate::OwnerArgs;
 
-pub(super) async fn check(conn: &mut PgConnection) -> Result<Vec<Finding>, sqlx::Error> {
-    let examined = match migrate::status(conn).await {
-        Ok(status) => migrate::validate(conn).await.map(|()| status.newer),
-        Err(error) => Err(error),
-    };
-    match examined {
-        Ok(newer) => Ok(newer.last().map(|newest| newer_schema(&newest.to_string())).into_iter().collect()),
+pub(super) async fn check(conn: &mut PgConnection, owner: &OwnerArgs) -> Result<Vec<Finding>, sqlx::Error> {
+    let migrator = owner.to_look(conn).await?;
+    match examined(conn, &migrator).await {
+        Ok(findings) => Ok(findings),
         Err(MigrateError::Database { source, .. }) => Err(source),
         Err(fault @ MigrateError::Rights { .. }) => {
-            let meaning = "Whoever has it can take tokens, give itself tokens, or read keys.";
-            Ok(vec![Finding::error("rights", fault.to_string(), meaning, "Run `tollgate migrate up` as the owner.")])
+            let remedy = "Run `tollgate migrate up` as the owner.";
+            Ok(vec![Finding::error("rights", fault.to_string(), MAY_GIVE, remedy)])
+        }
+        Err(fault @ MigrateError::Strangers { .. }) => {
+            let meaning = "Their owners can run code with the rights of whoever migrates, decides or gives.";
+            let remedy = "Drop what is not yours. If you know the role, name it with --owner.";
+            Ok(vec![Finding::error("schema", fault.to_string(), meaning, remedy)])
         }
         Err(fault) => {
             let meaning = "Statements of this release fail on what is not there, or not as it should be.";
@@ -26,6 +29,24 @@ pub(super) async fn check(conn: &mut PgConnection) -> Result<Vec<Finding>, sqlx:
         }
     }
 }
+
+async fn examined(conn: &mut PgConnection, migrator: &Migrator) -> Result<Vec<Finding>, MigrateError> {
+    let newer = migrator.status(conn).await?.newer;
+    migrator.validate(conn).await?;
+    let left = migrator.left(conn).await?;
+    let newer = newer.last().map(|newest| newer_schema(&newest.to_string()));
+    Ok(left.into_iter().map(leftover).chain(newer).collect())
+}
+
+fn leftover(left: Leftover) -> Finding {
+    if left.is_right {
+        return Finding::error("rights", left.what, MAY_GIVE, left.remedy);
+    }
+    let meaning = "Nothing of tollgate reaches it. Somebody who could make objects in the schema has left it there.";
+    Finding::warning("schema", left.what, meaning, left.remedy)
+}
+
+const MAY_GIVE: &str = "Whoever has it can take tokens, give itself tokens, or read keys.";
 
 fn newer_schema(newest: &str) -> Finding {
     let what = format!("the schema is from a newer release than this command ({newest})");
@@ -48,8 +69,8 @@ pub(super) async fn rights(conn: &mut PgConnection, role: Option<&str>) -> Resul
         [Callers::Applications, Callers::Operators, Callers::Reporters].map(Callers::functions);
     let missing: Vec<(String, String, String)> =
         missing.bind(asking).bind(giving).bind(reporting).persistent(false).fetch_all(&mut *conn).await?;
-    let role = sqlx::query_scalar("select quote_ident(coalesce($1, current_user))").bind(role).persistent(false);
-    let role: String = role.fetch_one(conn).await?;
+    let names = sqlx::query_as("select quote_ident(r), r from coalesce($1, current_user::text) r").bind(role);
+    let (role, name): (String, String) = names.persistent(false).fetch_one(conn).await?;
     let mut by_remedy: BTreeMap<String, BTreeMap<String, Vec<String>>> = BTreeMap::new();
     for (object, rights, remedy) in missing {
         by_remedy.entry(remedy).or_default().entry(rights).or_default().push(object);
@@ -61,11 +82,17 @@ pub(super) async fn rights(conn: &mut PgConnection, role: Option<&str>) -> Resul
     let lacks: Vec<_> = by_remedy.values().flatten().map(together).collect();
     let remedies = by_remedy.iter().flat_map(|(remedy, by_rights)| match remedy.as_str() {
         "" => by_rights.iter().map(|missing| format!("grant {} to {role};", together(missing))).collect(),
-        option => vec![format!("tollgate migrate up {option} {role}")],
+        option => vec![format!("tollgate migrate up {option} {}", for_shell(&name))],
     });
     let remedies: Vec<_> = remedies.collect();
     let meaning = "Decisions fail for whoever connects as this role.";
     Ok(vec![Finding::error("rights", format!("role {role} lacks {}", lacks.join("; ")), meaning, remedies.join(" "))])
+}
+
+/// A name as a shell reads it: people copy the remedy.
+fn for_shell(name: &str) -> String {
+    let is_plain = name.chars().all(|c| c.is_ascii_alphanumeric() || c == '_');
+    if is_plain { name.to_owned() } else { format!("'{}'", name.replace('\'', r"'\''")) }
 }
 
 /// Where row security hides rows from a role, or from this one; or from the functions, which have the owner's rights.

@@ -8,6 +8,7 @@ mod help;
 mod inspect;
 mod leases;
 pub(crate) mod limits;
+mod migrate;
 mod overrides;
 mod parts;
 mod pooler;
@@ -64,7 +65,7 @@ async fn roles_are_granted_the_functions_of_their_set() {
     let owner = world.url_of(OWNER);
     stdout(&run(tollgate().args(["migrate", "up", "--grant", &role, "--database-url", &owner])));
     assert_eq!((may(asks).await, may(mints).await), (true, false));
-    let sql = stdout(&run(tollgate().args(["migrate", "sql", "--grant-operator", &role])));
+    let sql = stdout(&run(tollgate().args(["migrate", "sql", "--owner", OWNER, "--grant-operator", &role])));
     world.sql(&sql).await;
     assert_eq!((may(asks).await, may(mints).await), (true, true));
 }

@@ -192,9 +192,10 @@ async fn who_cannot_take_a_right_back_or_grant_one_is_told_so() {
         .await;
     let mut conn = world.admin().await;
     run(&mut conn, &format!("set session authorization {role}")).await;
-    let told = migrate::run(&mut conn).await.expect_err("it cannot").to_string();
-    assert!(told.starts_with(&format!("{role} has CREATE on schema tollgate")), "{told}");
-    assert_eq!(fails(&mut conn, &migrate::sql()).await, "42501");
+    let migrator = migrate::Migrator::new().owner(OWNER);
+    let told = migrator.run(&mut conn).await.expect_err("it cannot").to_string();
+    assert!(told.starts_with("PUBLIC has EXECUTE on tollgate.reset"), "{told}");
+    assert_eq!(fails(&mut conn, &migrator.sql()).await, "42501");
 
     let other = format!("grant execute on all functions in schema tollgate to {ON_CALL}");
     run(&mut owner(&world).await, &other).await;
@@ -273,5 +274,95 @@ async fn who_may_run_code_as_the_owner_may_give() {
             .await;
         let rights = migrate::rights(&mut world.connect_as(OWNER).await).await.unwrap();
         assert!(rights.may_give.contains(&role), "{right}: {rights:?}");
+    }
+}
+
+/// What a role that could once create in the schema may leave there. None of it has a name of ours, so nothing reaches
+/// it: rights are taken back, and migrations go on.
+#[tokio::test]
+async fn what_a_stranger_leaves_under_its_own_names_stops_no_migration() {
+    let left = [
+        "function tollgate.f(int) returns int language sql as 'select 1'",
+        "procedure tollgate.p() language sql as 'select'",
+        "aggregate tollgate.a(int) (sfunc = int4pl, stype = int)",
+        "table tollgate.t (a serial primary key)",
+        "view tollgate.v as select 1 as a",
+        "sequence tollgate.s",
+        "type tollgate.e as enum ('a')",
+        "domain tollgate.d as text",
+        "operator tollgate.= (leftarg = text, rightarg = text, function = texteq)",
+        "collation tollgate.c from \"C\"",
+        "text search dictionary tollgate.z (template = simple)",
+        "function tollgate.to_ours(tollgate.e) returns tollgate.decision language sql as 'select null::tollgate.decision'",
+        "cast (tollgate.e as tollgate.decision) with function tollgate.to_ours as implicit",
+        // Its functions are an administrator's.
+        "extension pg_trgm schema tollgate",
+    ];
+    for by_text in [false, true] {
+        let world = World::new().await;
+        let role = world.role().await;
+        world
+            .sql(&format!(
+                "revoke {role} from {OWNER}; grant create on database {} to {role};
+                 grant create, usage on schema tollgate to {role};
+                 grant execute on function tollgate.reset to public; set session authorization {role};
+                 create {}",
+                world.name(),
+                left.join("; create ")
+            ))
+            .await;
+        let mut conn = world.connect_as(OWNER).await;
+        if by_text {
+            run(&mut conn, &migrate::sql()).await;
+        } else {
+            migrate::run(&mut conn).await.unwrap();
+        }
+        run(&mut conn, &grants(ON_CALL, Callers::Applications)).await;
+        migrate::validate(&mut conn).await.unwrap();
+        let rights = migrate::rights(&mut conn).await.unwrap();
+        assert!(!rights.may_give.contains(&"PUBLIC".to_owned()), "{rights:?}");
+        let may = "select has_function_privilege('public', 'tollgate.reset(text, text)', 'execute')
+                       or has_schema_privilege($1, 'tollgate', 'create')";
+        let may = sqlx::query_scalar::<_, bool>(may).bind(&role).fetch_one(&mut world.admin().await).await;
+        assert!(!may.unwrap());
+        let mut told = migrate::Migrator::new().left(&mut conn).await.unwrap();
+        assert_eq!(told.len(), left.len(), "{told:#?}");
+        while let Some(first) = told.first() {
+            assert!(first.what.ends_with(&format!(" belongs to {role}")) && !first.is_right, "{first:?}");
+            // Some go with others.
+            world.sql(&format!("{} cascade", first.remedy)).await;
+            told = migrate::Migrator::new().left(&mut conn).await.unwrap();
+        }
+    }
+}
+
+/// A migration that fails for what only a person can drop has taken the rights back.
+#[tokio::test]
+async fn rights_are_taken_back_even_where_a_migration_fails() {
+    for by_text in [false, true] {
+        let world = World::new().await;
+        let role = world.role().await;
+        world
+            .sql(&format!(
+                "revoke {role} from {OWNER}; grant create, usage on schema tollgate to {role};
+                 grant execute on function tollgate.reset to public; grant insert on tollgate.limits to public;
+                 set session authorization {role};
+                 create function tollgate.reset(int) returns int language sql as 'select 1';
+                 revoke execute on function tollgate.reset(int) from public"
+            ))
+            .await;
+        assert_ne!(wrong_rights(&world).await, Vec::<String>::new());
+        let mut conn = world.connect_as(OWNER).await;
+        if by_text {
+            // Each statement by itself, as psql runs a script.
+            for statement in migrate::sql().split_inclusive("end $tollgate$;\n") {
+                let _ = sqlx::raw_sql(sqlx::AssertSqlSafe(statement.to_owned())).execute(&mut conn).await;
+            }
+        } else {
+            migrate::run(&mut conn).await.unwrap_err();
+        }
+        assert_eq!(wrong_rights(&world).await, Vec::<String>::new());
+        let fault = migrate::validate(&mut conn).await.unwrap_err().to_string();
+        assert!(fault.starts_with(&format!("function tollgate.reset(integer) belongs to {role} (")), "{fault}");
     }
 }

@@ -135,6 +135,12 @@ impl World {
         self.url_of(if self.role == OWNER { OWNER } else { ON_CALL })
     }
 
+    /// The same for the administrator.
+    #[allow(dead_code, reason = "only the tests of the command need it")]
+    pub(crate) fn admin_url(&self) -> String {
+        server::database_url(&self.name)
+    }
+
     /// The URL of this database on the server itself.
     pub(crate) fn direct_url(&self) -> String {
         direct_url(self.role, &self.name)

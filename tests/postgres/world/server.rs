@@ -64,7 +64,7 @@ pub(super) fn direct_url(role: &str, database: &str) -> String {
 }
 
 /// The URL of a database for the administrator.
-fn database_url(database: &str) -> String {
+pub(super) fn database_url(database: &str) -> String {
     match std::env::var("DATABASE_URL") {
         Ok(url) => {
             let (base, query) = url.split_once('?').map_or((url.as_str(), None), |(base, query)| (base, Some(query)));

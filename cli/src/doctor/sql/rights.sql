@@ -9,7 +9,7 @@ with tables as (
            has_table_privilege(coalesce($1, current_user), c.oid, p.name) as is_granted
       from pg_namespace n
       join pg_class c on c.relnamespace = n.oid and c.relkind in ('r', 'p')
-       and c.relname not in ('limits', 'schema_history')
+       and c.relname in ('ephemeral', 'durable', 'calls', 'overrides')
      cross join unnest(array['select', 'insert', 'update', 'delete']) with ordinality as p (name, place)
      where n.nspname = 'tollgate'
        and (p.name = 'select' or c.relname <> 'overrides')

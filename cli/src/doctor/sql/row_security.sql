@@ -5,6 +5,7 @@
 select t.name, quote_ident(r.rolname), t.is_hidden
   from pg_namespace n
   join pg_class c on c.relnamespace = n.oid and c.relrowsecurity
+   and c.relname in ('ephemeral', 'durable', 'calls', 'limits', 'overrides', 'schema_history')
   join pg_roles r on r.rolname = coalesce($1, current_user)
   join pg_roles o on o.oid = c.relowner
  cross join lateral (

@@ -86,7 +86,7 @@ fn expect(world: &World, args: &[&str], check: &str, severity: &str, what: &str)
     assert_eq!(finding["severity"], severity, "{finding}");
 }
 
-fn findings(url: &str, args: &[&str]) -> Vec<Value> {
+pub(super) fn findings(url: &str, args: &[&str]) -> Vec<Value> {
     let output = examine(url, &[&["--json"], args].concat());
     let report: Value = serde_json::from_slice(&output.stdout).unwrap_or_else(|error| panic!("{error}: {output:?}"));
     report["findings"].as_array().unwrap().clone()
