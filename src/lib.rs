@@ -113,6 +113,8 @@ pub mod plan;
 mod reason;
 mod receipt;
 mod request;
+#[cfg(feature = "postgres")]
+mod session;
 mod slow_down;
 mod span;
 mod standing;

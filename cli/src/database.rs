@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use sqlx::error::DatabaseError;
 use sqlx::postgres::{PgConnectOptions, PgPoolOptions};
-use sqlx::{Acquire, ConnectOptions, Connection, PgConnection, PgPool, Postgres, Transaction};
+use sqlx::{AssertSqlSafe, ConnectOptions, Connection, PgConnection, PgPool, Postgres, Transaction};
 use tollgate::algebra::Timestamp;
 
 use crate::error::CommandError;
@@ -108,12 +108,14 @@ fn remedy(error: &sqlx::Error) -> &'static str {
 }
 
 /// A transaction whose statements fail where row security would hide rows, also on a connection without that setting.
-pub(crate) async fn begin<'c>(
-    conn: impl Acquire<'c, Database = Postgres>,
-) -> Result<Transaction<'c, Postgres>, sqlx::Error> {
-    let mut tx = conn.begin().await?;
-    sqlx::raw_sql("set local row_security = off").execute(&mut *tx).await?;
-    Ok(tx)
+/// It has the settings that the session began with: a pooler hands on what others have set.
+pub(crate) async fn begin(conn: &mut PgConnection) -> Result<Transaction<'_, Postgres>, sqlx::Error> {
+    conn.begin_with(AssertSqlSafe(format!("{BEGIN}; {OWN}"))).await
+}
+
+/// The same over a connection of a pool.
+pub(crate) async fn begin_from(pool: &PgPool) -> Result<Transaction<'static, Postgres>, sqlx::Error> {
+    pool.begin_with(AssertSqlSafe(format!("{BEGIN}; {OWN}"))).await
 }
 
 /// A transaction that cannot write, whose statements see one state of the database, and take no longer than `timeout`
@@ -122,7 +124,8 @@ pub(crate) async fn read_only(
     conn: &mut PgConnection,
     timeout: Duration,
 ) -> Result<Transaction<'_, Postgres>, sqlx::Error> {
-    let mut tx = conn.begin_with("begin isolation level repeatable read read only").await?;
+    let begin = AssertSqlSafe(format!("begin isolation level repeatable read read only; {OWN}"));
+    let mut tx = conn.begin_with(begin).await?;
     let millis = timeout.as_millis().clamp(1, i32::MAX.unsigned_abs().into());
     let settings = "select pg_catalog.set_config('search_path', 'pg_catalog', true),
                            pg_catalog.set_config('row_security', 'off', true),
@@ -130,6 +133,10 @@ pub(crate) async fn read_only(
     sqlx::query(settings).bind(millis.to_string()).persistent(false).execute(&mut *tx).await?;
     Ok(tx)
 }
+
+const BEGIN: &str = "begin isolation level read committed read write";
+const OWN: &str = "set local row_security = off; set local role to default; set local statement_timeout to default; \
+                   set local lock_timeout to default; set local idle_in_transaction_session_timeout to default";
 
 /// The time of the database's clock.
 pub(crate) async fn clock(conn: &mut PgConnection) -> Result<Timestamp, sqlx::Error> {

@@ -62,6 +62,9 @@ impl<E: Error + 'static> From<E> for CommandError {
             Some("42P01" | "3F000" | "42703") if !what.contains("tollgate migrate up") => {
                 "the tables are missing or too old: run `tollgate migrate up`"
             }
+            Some("08P01") if what.contains("statement pooling mode") => {
+                "set pool_mode = transaction for this database in PgBouncer, or connect to the server itself"
+            }
             Some("57014") => "give it longer: with --timeout, or by the statement_timeout of the role",
             Some("25006") => "this server or session is read-only: connect to the primary",
             _ => return Self::bare(what),

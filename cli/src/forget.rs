@@ -40,7 +40,8 @@ pub(crate) struct ForgetArgs {
 pub(crate) async fn run(args: ForgetArgs) -> Result<(), CommandError> {
     let mut conn = args.database.connect().await?;
     let file = args.limits.load()?;
-    let table = Limits::from_table(&mut conn).await?;
+    let mut tx = begin(&mut conn).await?;
+    let table = Limits::from_table(&mut tx).await?;
     let limits = table.iter().chain(file.iter().flat_map(Limits::iter));
     let names: BTreeSet<_> = limits.map(|limit| limit.name().to_owned()).collect();
     if names.is_empty() {
@@ -48,8 +49,7 @@ pub(crate) async fn run(args: ForgetArgs) -> Result<(), CommandError> {
         return Err(CommandError::new(what, "pass --limits FILE, or fill the table by `tollgate limits push`"));
     }
     let names: Vec<_> = names.into_iter().collect();
-    let parts = migrate::parts(&mut conn).await?;
-    let mut tx = begin(&mut conn).await?;
+    let parts = migrate::parts(&mut tx).await?;
     let mut forgotten = [0; 3];
     // In the one lock order: rows before calls.
     let tables = [storage::table(Storage::Ephemeral), storage::table(Storage::Durable), "tollgate.calls"];

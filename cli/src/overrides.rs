@@ -10,10 +10,10 @@ use chrono::{DateTime, Utc};
 use clap::Subcommand;
 use serde::Serialize;
 use serde_json::json;
-use sqlx::{Connection, PgConnection};
+use sqlx::PgConnection;
 use tollgate::{Effect, Key, Limit, LimitKind, Limiter, Limits, NewOverride, Override, Overrides, Tokens, migrate};
 
-use crate::database::{DatabaseArgs, clock};
+use crate::database::{DatabaseArgs, begin, clock};
 use crate::error::CommandError;
 use crate::limits_file::LimitsArgs;
 use crate::output::{GOOD, OutputArgs, printable, styled};
@@ -201,10 +201,13 @@ pub(crate) async fn run(command: OverrideCommand) -> Result<(), CommandError> {
 
 async fn set(args: SetArgs) -> Result<(), CommandError> {
     let mut conn = args.database.connect().await?;
-    let (limit, is_known) = named(&args, &mut conn).await?;
+    let mut tx = begin(&mut conn).await?;
+    let (limit, is_known) = named(&args, &mut tx).await?;
+    let parts = migrate::parts(&mut tx).await?;
+    tx.rollback().await?;
+    // Outside of a transaction, because somebody may be asked.
     let new = new(&args, &limit, &mut conn).await?;
-    let parts = migrate::parts(&mut conn).await?;
-    let mut tx = conn.begin().await?;
+    let mut tx = begin(&mut conn).await?;
     let told = new.set(&mut tx).await?;
     let now = clock(&mut tx).await?.into();
     let overrides = Overrides::read(&mut tx).await?;
@@ -325,8 +328,9 @@ fn numbers(
 
 async fn list(args: ListArgs) -> Result<(), CommandError> {
     let mut conn = args.database.connect().await?;
-    let now = clock(&mut conn).await?.into();
-    let mut all = Overrides::read(&mut conn).await?.all();
+    let mut tx = begin(&mut conn).await?;
+    let now = clock(&mut tx).await?.into();
+    let mut all = Overrides::read(&mut tx).await?.all();
     all.retain(|said| {
         let is_of_key = args.key.is_none() || said.key.is_none() || said.key == args.key;
         is_of_key && args.name.as_ref().is_none_or(|name| *name == said.limit)
@@ -341,11 +345,15 @@ async fn remove(args: RemoveArgs) -> Result<(), CommandError> {
     let mut conn = args.database.connect().await?;
     let (key, label) = (args.whom.key.as_ref(), labelled(&args.label));
     let whom = format!("{}{}", whom(key), label.map(|label| format!(", {label}")).unwrap_or_default());
-    if !NewOverride::remove(&mut conn, &args.name, key, &args.label).await? {
+    let mut tx = begin(&mut conn).await?;
+    if !NewOverride::remove(&mut tx, &args.name, key, &args.label).await? {
         let what = format!("there is no override of limit {:?} for {whom}", args.name);
         return Err(CommandError::new(what, "`tollgate override list` says which there are"));
     }
-    let limits = if let Some(limits) = args.limits.load()? { Ok(limits) } else { Limits::from_table(&mut conn).await };
+    tx.commit().await?;
+    let mut tx = begin(&mut conn).await?;
+    let limits = if let Some(limits) = args.limits.load()? { Ok(limits) } else { Limits::from_table(&mut tx).await };
+    tx.rollback().await?;
     let limit = limits.ok().and_then(|limits| limits.get(&args.name).cloned().ok());
     let standing = standing(&mut conn, limit.as_ref(), key).await;
     let removed = json!({

@@ -3,10 +3,10 @@
 use std::path::PathBuf;
 
 use serde_json::json;
-use sqlx::{Connection, PgConnection};
+use sqlx::PgConnection;
 use tollgate::{Limit, Limits, Tokens};
 
-use crate::database::DatabaseArgs;
+use crate::database::{DatabaseArgs, begin};
 use crate::error::{CommandError, Exit};
 use crate::limits_file::describe;
 use crate::output::{CAUTION, GOOD, OutputArgs, counted, printable, styled};
@@ -33,7 +33,7 @@ pub(crate) async fn run(args: PushArgs) -> Result<Exit, CommandError> {
     let PushArgs { file, check, database, output } = args;
     let wanted = Limits::from_file(&file)?;
     let mut conn = database.connect().await?;
-    let mut tx = conn.begin().await?;
+    let mut tx = begin(&mut conn).await?;
     if !check {
         // If two callers push at once, the second sees the definitions that the first has written.
         sqlx::raw_sql("lock table tollgate.limits in share row exclusive mode").execute(&mut *tx).await?;

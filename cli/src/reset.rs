@@ -6,7 +6,7 @@ use sqlx::PgPool;
 use tollgate::{Gate, Key, Limit, LimitKind, migrate};
 
 use crate::confirm::{confirmed, expect_terminal};
-use crate::database::{DatabaseArgs, begin};
+use crate::database::{DatabaseArgs, begin_from};
 use crate::error::{CommandError, Exit};
 use crate::output::{OutputArgs, counted};
 use crate::storage;
@@ -55,7 +55,7 @@ async fn all(args: &ResetArgs) -> Result<Exit, CommandError> {
 
 /// A gate writes many rows by one statement, and holds no lock across a round trip.
 async fn fill_up(pool: &PgPool, limit: &Limit) -> Result<u64, CommandError> {
-    let parts = migrate::parts(&mut *pool.acquire().await?).await?;
+    let parts = migrate::parts(&mut *begin_from(pool).await?).await?;
     let gate = Gate::builder(pool.clone()).unnamed_statements().parts(parts).build();
     let (mut last, mut reset): (Option<Key>, u64) = (None, 0);
     loop {
@@ -82,7 +82,7 @@ async fn page(pool: &PgPool, limit: &Limit, last: Option<&Key>) -> Result<Vec<Ke
         .bind(last.map(Key::as_str))
         .bind(PAGE)
         .persistent(false)
-        .fetch_all(&mut *begin(pool).await?)
+        .fetch_all(&mut *begin_from(pool).await?)
         .await?;
     Ok(keys.into_iter().map(Key::try_from).collect::<Result<_, _>>()?)
 }
@@ -94,7 +94,7 @@ async fn is_meant(pool: &PgPool, limit: &Limit) -> Result<bool, CommandError> {
         "select pg_catalog.count(distinct key) from tollgate.balances where name = $1 and storage = $2",
     );
     let keys = keys.bind(limit.name()).bind(storage::name(limit.spec().storage)).persistent(false);
-    let keys = counted(keys.fetch_one(&mut *begin(pool).await?).await?, "key");
+    let keys = counted(keys.fetch_one(&mut *begin_from(pool).await?).await?, "key");
     if limit.spec().kind == LimitKind::Wallet {
         confirmed(&format!("Empty {keys} of wallet {:?}?", limit.name()))
     } else {

@@ -21,7 +21,7 @@ use tokio::signal::unix::{SignalKind, signal};
 use tokio::time::sleep;
 use tollgate::{Decision, Gate, Lease, Overrides, Receipt, Tokens, migrate};
 
-use crate::database::DatabaseArgs;
+use crate::database::{DatabaseArgs, begin_from};
 use crate::error::{CommandError, Exit, in_one_line};
 use crate::output::tell;
 use crate::target::TargetArgs;
@@ -53,7 +53,7 @@ pub(crate) async fn run(args: RunArgs) -> Result<Exit, CommandError> {
     let request = args.target.request()?.cost(args.cost);
     let is_held = request.limit().lease().is_some();
     let pool = args.database.pool(1).await?;
-    let parts = migrate::parts(&mut *pool.acquire().await?).await?;
+    let parts = migrate::parts(&mut *begin_from(&pool).await?).await?;
     let said = Overrides::watch(pool.clone()).await?;
     let gate = Gate::builder(pool).unnamed_statements().parts(parts).overrides(&said).build();
     // clap demands one word at least.

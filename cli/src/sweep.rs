@@ -12,7 +12,7 @@ use tokio::time::Instant;
 use tollgate::{Storage, Sweeper, Swept, migrate};
 
 use crate::at_least;
-use crate::database::{DatabaseArgs, begin};
+use crate::database::{DatabaseArgs, begin_from};
 use crate::error::CommandError;
 use crate::output::{OutputArgs, counted, print, tell};
 use crate::parts::Away;
@@ -69,7 +69,7 @@ pub(crate) async fn run(args: SweepArgs) -> Result<(), CommandError> {
     let sweeper = sweeper(&args);
     let pool = args.database.pool(1).await?;
     let mut stop = listen()?;
-    let parts = migrate::parts(&mut *pool.acquire().await?).await?;
+    let parts = migrate::parts(&mut *begin_from(&pool).await?).await?;
     loop {
         let (report, swept) = if parts > 0 {
             sweep_parts(&args, parts, &pool, &stop).await
@@ -188,7 +188,7 @@ async fn sweep_part(
         let began = Instant::now();
         let query = sqlx::query(AssertSqlSafe(&*sql)).bind(part).bind(args.margin.as_secs_f64()).bind(most);
         // A transaction keeps a pooler from sending a statement's parts to different servers.
-        let mut tx = begin(pool).await?;
+        let mut tx = begin_from(pool).await?;
         let done = query.persistent(false).execute(&mut *tx).await?.rows_affected();
         tx.commit().await?;
         *rows += done;

@@ -3,10 +3,10 @@
 use std::time::Duration;
 
 use chrono::{DateTime, Utc};
-use sqlx::{Connection, PgTransaction};
+use sqlx::PgTransaction;
 use tollgate::{Balance, Decision, Denied, Error, Limiter, Overrides, Reservation, Tokens, migrate};
 
-use crate::database::DatabaseArgs;
+use crate::database::{DatabaseArgs, begin};
 use crate::error::{CommandError, Exit};
 use crate::output::{BAD, CAUTION, GOOD, OutputArgs, instant, shown, span, styled};
 use crate::target::TargetArgs;
@@ -76,10 +76,10 @@ pub(crate) async fn in_transaction<T>(
     verb: impl AsyncFnOnce(Limiter, &mut PgTransaction<'_>) -> Result<T, Error>,
 ) -> Result<T, CommandError> {
     let mut conn = database.connect().await?;
-    let parts = migrate::parts(&mut conn).await?;
-    let said = Overrides::read(&mut conn).await?;
+    let mut tx = begin(&mut conn).await?;
+    let parts = migrate::parts(&mut tx).await?;
+    let said = Overrides::read(&mut tx).await?;
     let limiter = Limiter::new().lock_timeout(Duration::from_secs(5)).unnamed_statements().parts(parts);
-    let mut tx = conn.begin().await?;
     let answer = verb(limiter.overrides(&said), &mut tx).await?;
     tx.commit().await?;
     Ok(answer)

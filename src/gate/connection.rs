@@ -3,26 +3,27 @@
     reason = "the monotonic clock measures the wait for a connection; the database tells the time"
 )]
 
+use std::ops::{Deref, DerefMut};
 use std::pin::pin;
 use std::time::{Duration, Instant};
 
+use futures_util::TryFutureExt as _;
 use futures_util::future::{Either, select};
-use sqlx::pool::PoolConnection;
-use sqlx::{AssertSqlSafe, Connection as _, Postgres, Row as _};
+use sqlx::{AssertSqlSafe, Connection as _, PgConnection, Row as _};
 use tokio::time::{sleep, timeout};
 
 use super::outage::close_idle;
 use super::server::Server;
 use super::shared::Shared;
 use crate::error::{Error, Step};
+use crate::session::{self, Right, Session};
 use crate::store::{database, millis, timed_out};
 
-/// A connection of the pool that never goes back to the pool in the middle of a statement. If it is dropped while a
-/// statement is under way, even by a panic or by the end of the runtime, it is closed.
+/// A connection to a server of the gate. Somebody may have left it in a transaction.
 pub(super) struct Connection {
-    pub(super) inner: PoolConnection<Postgres>,
+    /// `None` once it could not be replaced.
+    session: Option<Session>,
     pub(super) server: Server,
-    sound: bool,
 }
 
 impl Connection {
@@ -42,6 +43,43 @@ impl Connection {
         }
     }
 
+    /// Waits for a connection that nobody left in a transaction or under a role without rights. This takes a round
+    /// trip.
+    pub(super) async fn acquire_sound(shared: &Shared, server: &Server, limit: &str) -> Result<Self, Error> {
+        let mut tries = session::tries(&server.pool);
+        loop {
+            let mut connection = Self::acquire(shared, server, limit).await?;
+            match connection.expect_sound(shared, limit).await {
+                Err(error) if (error.is_left() || error.may_be_a_setting()) && tries > 0 => tries -= 1,
+                Err(error) => return Err(error),
+                Ok(()) => {
+                    connection.finished();
+                    return Ok(connection);
+                }
+            }
+            session::tell();
+        }
+    }
+
+    /// Closes a connection that somebody left so, and takes another. If there is none, this one is
+    /// [gone](Self::is_gone).
+    pub(super) async fn replace(&mut self, shared: &Shared, limit: &str) -> Result<(), Error> {
+        session::tell();
+        self.session = None;
+        self.session = Self::acquire_sound(shared, &self.server, limit).await?.session.take();
+        Ok(())
+    }
+
+    /// Fails if somebody left it in a transaction, or under a role without rights.
+    pub(super) async fn expect_sound(&mut self, shared: &Shared, limit: &str) -> Result<(), Error> {
+        let sound = session::expect_sound(self, Right::STORE).map_err(|source| database(Step::Begin, limit, source));
+        within(shared.settings.statement_timeout, Step::Begin, limit, sound).await
+    }
+
+    pub(super) fn is_gone(&self) -> bool {
+        self.session.is_none()
+    }
+
     /// Waits for a connection, and finds out why there is none.
     ///
     /// sqlx reports a crowd and a server that is gone by the same error. The pool's counters do not tell them apart
@@ -51,7 +89,7 @@ impl Connection {
     async fn try_acquire(shared: &Shared, server: &Server, limit: &str) -> Result<Self, Error> {
         let failed = |source| database(Step::Acquire, limit, source);
         let (pool, patience) = (&server.pool, shared.settings.acquire_timeout);
-        let started = Instant::now();
+        let (started, asked) = (Instant::now(), server.outage.now());
         let had_idle = pool.num_idle() > 0;
         let pause = if had_idle { LOOK.min(patience / 4) } else { patience / 2 };
         let look = async || (server.outage.now(), server.connect(patience).await.map(drop));
@@ -84,10 +122,16 @@ impl Connection {
                     if inner.cached_statements_size() == 0 {
                         shared.memories.prefetch.broke();
                     }
-                    return Ok(Self { inner, server: server.clone(), sound: true });
+                    return Ok(Self { session: Some(Session::of(inner)), server: server.clone() });
                 }
                 Ok(Err(sqlx::Error::PoolTimedOut)) | Err(_) => break,
-                Ok(Err(source)) => return Err(failed(source)),
+                Ok(Err(source)) => {
+                    let error = failed(source);
+                    if error.is_outage() && !server.outage.has_heard(asked) {
+                        server.outage.confirm(&error);
+                    }
+                    return Err(error);
+                }
             }
         }
         let (asked, found) = match beside {
@@ -110,14 +154,9 @@ impl Connection {
         Err(Error::PoolExhausted { limit: limit.to_owned().into() })
     }
 
-    /// Marks that a statement is under way, until [`finished`](Self::finished).
-    pub(super) fn begin(&mut self) {
-        self.sound = false;
-    }
-
     /// Marks that the statement has ended.
     pub(super) fn finished(&mut self) {
-        self.sound = true;
+        self.session.iter_mut().for_each(Session::finished);
     }
 
     /// Keeps the connection for the next batch, unless the pool has no other free connection or is being closed. Then
@@ -134,23 +173,24 @@ impl Connection {
     }
 
     /// Returns it to the pool, or closes it if the server does not answer.
-    ///
-    /// The pool asks, without a timeout, whether the server is there, and meanwhile counts the connection as in use.
-    /// When a connection is dropped, a task of sqlx does this. The method called here is hidden, but public: it is the
-    /// only way to bound that question.
-    pub(super) async fn give_back(mut self, shared: &Shared) {
-        let returned = self.inner.return_to_pool();
-        // If the future is dropped in the middle of the question, the connection is closed, and its place in the pool
-        // is free.
-        let _ = timeout(shared.settings.statement_timeout, returned).await;
+    pub(super) async fn give_back(self, shared: &Shared) {
+        if let Some(session) = self.session {
+            let _ = timeout(shared.settings.statement_timeout, session.give_back()).await;
+        }
     }
 }
 
-impl Drop for Connection {
-    fn drop(&mut self) {
-        if !self.sound {
-            self.inner.close_on_drop();
-        }
+impl Deref for Connection {
+    type Target = PgConnection;
+
+    fn deref(&self) -> &PgConnection {
+        self.session.as_ref().expect(GONE)
+    }
+}
+
+impl DerefMut for Connection {
+    fn deref_mut(&mut self) -> &mut PgConnection {
+        self.session.as_mut().expect(GONE)
     }
 }
 
@@ -197,6 +237,14 @@ pub(super) async fn within<T>(
     let gave_up = |_| Err(database(step, limit, timed_out()));
     timeout(patience, asked).await.unwrap_or_else(gave_up)
 }
+
+/// Says whether an error came before a timeout of ours could have struck.
+pub(super) async fn timed<T>(timeout: Duration, asked: impl Future<Output = Result<T, Error>>) -> Result<T, Error> {
+    let began = Instant::now();
+    asked.await.map_err(|error| if began.elapsed() < timeout { error.of_no_timeout() } else { error })
+}
+
+const GONE: &str = "a connection that is gone is not used";
 
 /// How long an idle connection may take to answer the pool before the gate checks whether a new one is faster.
 const LOOK: Duration = Duration::from_secs(1);

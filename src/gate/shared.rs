@@ -11,7 +11,7 @@ use super::server::Server;
 use super::wait::Waiters;
 use crate::overrides::Overrides;
 use crate::plan::Row;
-use crate::store::{Backend, Store};
+use crate::store::{self, Backend, Store};
 
 /// The parts of a gate that all its lanes work with.
 pub(super) struct Shared {
@@ -44,7 +44,14 @@ impl Shared {
 
     /// The tables, over a connection, by the gate's clock.
     pub(super) fn store<'c>(&self, connection: &'c mut PgConnection) -> Store<'c> {
-        Store::new(connection, self.settings.clock.at(), self.settings.backend).wrapping()
+        let (backend, store) = (self.settings.backend, self.store_in(connection));
+        let settings = || store::timeouts(backend, None, self.settings.statement_timeout);
+        if backend.unnamed { store.wrapping(settings()) } else { store }
+    }
+
+    /// The same in a transaction.
+    pub(super) fn store_in<'c>(&self, transaction: &'c mut PgConnection) -> Store<'c> {
+        Store::new(transaction, self.settings.clock.at(), self.settings.backend)
     }
 }
 

@@ -201,13 +201,14 @@ async fn begin(conn: &mut PgConnection) -> Result<Transaction<'_, Postgres>, Mig
     if conn.is_in_transaction() {
         return Connection::begin(conn).await.map_err(failed("set a savepoint"));
     }
-    // Our commit would commit a transaction that was begun by hand, with everything that it did before. Only in such a
-    // transaction does the id outlive the statement that takes it.
-    step(conn, "select pg_catalog.txid_current()", "look for a transaction").await?;
-    if ask(conn, "select pg_catalog.txid_current_if_assigned() is not null", "look for a transaction").await? {
+    // Our commit would commit a transaction that was begun by hand, with everything that it did before.
+    let is_idle = "select pg_catalog.now() operator(pg_catalog.=) pg_catalog.statement_timestamp()";
+    if !ask(conn, is_idle, "look for a transaction").await? {
         return Err(MigrateError::BegunByHand);
     }
-    Connection::begin_with(conn, "begin isolation level read committed").await.map_err(failed("begin a transaction"))
+    let begin = "begin isolation level read committed read write; set local statement_timeout to default;
+                 set local idle_in_transaction_session_timeout to default";
+    Connection::begin_with(conn, begin).await.map_err(failed("begin a transaction"))
 }
 
 async fn step(conn: &mut PgConnection, statement: &str, what: &'static str) -> Result<(), MigrateError> {

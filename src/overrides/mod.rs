@@ -26,6 +26,7 @@ use crate::key::Key;
 use crate::limit::Limit;
 use crate::lock;
 use crate::plan::{Call, Exception};
+use crate::session::{self, Right};
 use fault::failed;
 pub use fault::{OverrideError, SlowDownFault};
 use map::Map;
@@ -120,7 +121,9 @@ impl Overrides {
     /// [`OverrideError::Stopped`].
     pub async fn watch(pool: PgPool) -> Result<Self, OverrideError> {
         let runtime = Handle::try_current().map_err(|_| OverrideError::Stopped)?;
-        let now = first_reading(&mut *pool.acquire().await.map_err(failed("read"))?).await?;
+        let mut session = session::take(&pool, Right::OVERRIDES).await.map_err(failed("read"))?;
+        let now = first_reading(&mut session, &poll::alone(session::DEFAULTS)).await?;
+        session.finished();
         let overrides = Self::new(now, Some(pool.clone()));
         runtime.spawn(poll::again_and_again(Arc::downgrade(&overrides.inner), pool));
         Ok(overrides)
@@ -132,7 +135,7 @@ impl Overrides {
     ///
     /// [`OverrideError::Database`] and [`OverrideError::RowSecurity`].
     pub async fn read(conn: &mut PgConnection) -> Result<Self, OverrideError> {
-        Ok(Self::new(first_reading(conn).await?, None))
+        Ok(Self::new(first_reading(conn, "").await?, None))
     }
 
     fn new(known: Live, pool: Option<PgPool>) -> Self {
@@ -229,8 +232,8 @@ impl Inner {
     }
 }
 
-async fn first_reading(conn: &mut PgConnection) -> Result<Live, OverrideError> {
-    let Snapshot { now, stamp, map } = table::read(conn, None, "").await.map_err(failed("read"))?;
+async fn first_reading(conn: &mut PgConnection, before: &str) -> Result<Live, OverrideError> {
+    let Snapshot { now, stamp, map } = table::read(conn, None, before).await.map_err(failed("read"))?;
     Ok(Live { map: map.unwrap_or_default(), stamp: Some(stamp), now, read: Instant::now() })
 }
 

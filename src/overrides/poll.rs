@@ -8,6 +8,7 @@ use super::Inner;
 use super::table::{self, Snapshot, Stamp};
 use crate::error::chain;
 use crate::plan::Cut;
+use crate::session::{self, Right};
 use crate::{SECOND, meter};
 
 /// Reads the table each second, until the last clone of its overrides is dropped. It polls, because NOTIFY takes a lock
@@ -52,12 +53,20 @@ fn show(shares: BTreeMap<String, u32>, before: &mut BTreeMap<String, u32>) {
 }
 
 async fn read(pool: &PgPool, before: Option<Stamp>) -> Result<Snapshot, sqlx::Error> {
-    table::read(&mut *pool.acquire().await?, before, BRIEFLY).await
+    let mut session = session::take(pool, Right::OVERRIDES).await?;
+    let read = table::read(&mut session, before, &alone(BRIEFLY)).await?;
+    session.finished();
+    Ok(read)
+}
+
+/// What goes before a reading over a connection of the pool.
+pub(super) fn alone(settings: &str) -> String {
+    session::alone(&format!("{settings} {}", Right::OVERRIDES.own_role()))
 }
 
 /// A reading does not wait long for a change of the table: it would keep a connection from the service, and the next
 /// reading would take another.
-const BRIEFLY: &str = "set local lock_timeout = '2s'; ";
+const BRIEFLY: &str = "set local statement_timeout to default; set local lock_timeout = '2s';";
 
 /// How long a reading may take. The driver closes a connection that is left in the middle of an answer, or reads it to
 /// its end.

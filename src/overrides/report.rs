@@ -3,7 +3,6 @@
 use std::time::Duration;
 
 use chrono::{DateTime, Utc};
-use sqlx::PgPool;
 use sqlx::postgres::{PgArguments, Postgres};
 use sqlx::query::Query;
 
@@ -17,6 +16,7 @@ use crate::algebra::Timestamp;
 use crate::key::Key;
 use crate::limit::Limit;
 use crate::request::Request;
+use crate::session::{self, Right};
 use crate::slow_down::SlowDown;
 
 /// # Following the other side
@@ -145,8 +145,13 @@ impl Overrides {
         sql: Query<'_, Postgres, PgArguments>,
     ) -> Result<Option<Override>, OverrideError> {
         let pool = self.inner.pool.as_ref().ok_or(OverrideError::NotWatched)?;
+        let settings = format!("{} {}", session::DEFAULTS, Right::OVERRIDES.own_role());
         let said = async {
-            let row = sql.persistent(false).fetch_one(&mut *PgPool::acquire(pool).await?).await?;
+            let mut session = session::take(pool, Right::OVERRIDES).await?;
+            let mut tx = session::begin(&mut session, &settings).await?;
+            let row = sql.persistent(false).fetch_one(&mut *tx).await?;
+            tx.commit().await?;
+            session.finished();
             table::said(&row)
         };
         let said = tokio::time::timeout(PATIENCE, said).await.unwrap_or(Err(sqlx::Error::PoolTimedOut));

@@ -34,14 +34,10 @@ pub(super) struct Snapshot {
     pub(super) map: Option<Map>,
 }
 
-/// Reads the table under a setting, unless nothing has changed. It uses the simple protocol: no pooler takes its
+/// Reads the table after these statements, unless nothing has changed. It uses the simple protocol: no pooler takes its
 /// messages apart, and one message is one transaction.
-pub(super) async fn read(
-    conn: &mut PgConnection,
-    before: Option<Stamp>,
-    setting: &str,
-) -> Result<Snapshot, sqlx::Error> {
-    let under = |sql| sqlx::raw_sql(AssertSqlSafe(format!("{setting}{sql}")));
+pub(super) async fn read(conn: &mut PgConnection, before: Option<Stamp>, first: &str) -> Result<Snapshot, sqlx::Error> {
+    let under = |sql| sqlx::raw_sql(AssertSqlSafe(format!("{first}{sql}")));
     if let Some(before) = before {
         let row = under(include_str!("stamp.sql")).fetch_one(&mut *conn).await?;
         let (now, stamp) = stamped(&row)?;

@@ -6,10 +6,11 @@ use std::{io, slice};
 use sqlx::error::DatabaseError;
 use sqlx::postgres::PgDatabaseError;
 
-use super::pooler::Said;
+use super::pooler::{self, Said};
 use super::wire::Corrupt;
 use crate::error::{Error, SetupFault, Step};
 use crate::plan::Row;
+use crate::session;
 use crate::text::Text;
 
 /// The error for a driver's error at a step. An error with a remedy of its own gets its own variant.
@@ -76,7 +77,8 @@ impl Error {
     /// (23505). True for waits that were cut short: [`Error::Locked`], lock timeouts (55P03), and cancelled statements
     /// (57014). True for crowds: [`Error::Overloaded`], [`Error::PoolExhausted`], and too many connections (53300).
     /// True for servers that shut down or start up, and for lost connections, including those of Citus to its nodes.
-    /// True for PgBouncer's own messages (08P01) about crowds and about servers that are away. False for
+    /// True for PgBouncer's own messages (08P01) about crowds and about servers that are away, and for those of
+    /// Supavisor and pgcat about crowds. False for
     /// [`Error::OutcomeUnknown`], because the call may have been carried out, and for [`Error::ReadOnly`], because the
     /// same connection leads to the same server again. False for a closed pool, and for a password, a user, a database
     /// or a setting that is refused.
@@ -125,14 +127,16 @@ impl Error {
     }
 
     /// Whether the connection is as good as before. A connection to a server that accepts no writes is not: that server
-    /// may be the old primary, and the connection leads there as long as it is kept.
+    /// may be the old primary, and the connection leads there as long as it is kept. Nor is one that could not begin a
+    /// transaction: it may be in one that has failed.
     pub(crate) fn leaves_connection(&self) -> bool {
         match self {
+            Self::Database { step: Step::Begin, .. } | Self::OutcomeUnknown { .. } | Self::ReadOnly { .. } => false,
+            Self::Database { source, .. } if session::is_left(source) => false,
             Self::Database { source, .. }
             | Self::Setup { fault: SetupFault::RowSecurity | SetupFault::Schema, source } => {
                 is_about_the_statement(source)
             }
-            Self::OutcomeUnknown { .. } | Self::ReadOnly { .. } => false,
             _ => true,
         }
     }
@@ -148,6 +152,8 @@ impl Error {
                     || is_about_a_node(source)
                     || pooler_said(source) == Some(Said::Away)
                     || code(source).is_some_and(|code| match &*code {
+                        // A setting that somebody left, or a person, ended it.
+                        "25P04" | "57014" if source.is_early => false,
                         // It may have waited for a row that a crowd locks.
                         "25P04" => !matches!(step, Step::Insert | Step::Lock),
                         code => is_an_end(code) || matches!(code, "53100" | "57014" | "57P03" | "58030"),
@@ -161,6 +167,32 @@ impl Error {
     /// neither is an outage by itself nor ends a known one.
     pub(crate) fn is_failing_login(&self) -> bool {
         matches!(self, Self::Database { source, .. } if pooler_said(source) == Some(Said::Failing))
+    }
+
+    /// The error of a statement that was answered before a timeout of ours could have struck.
+    pub(crate) fn of_no_timeout(mut self) -> Self {
+        if let Self::Database { source, .. } = &mut self {
+            source.is_early = true;
+        }
+        self
+    }
+
+    /// Whether somebody else ended the statement before our own timeout.
+    pub(crate) fn is_cut_short(&self) -> bool {
+        matches!(self, Self::Database { source, .. } if source.is_early && code(source).as_deref() == Some("57014"))
+    }
+
+    /// Whether somebody left the session in a transaction, or under a role without rights.
+    pub(crate) fn is_left(&self) -> bool {
+        matches!(self, Self::Database { source, .. } if session::is_left(source))
+    }
+
+    /// Whether a setting that somebody left in the session may be the cause, and a transaction under settings of our own
+    /// would not fail: a timeout, a role without rights, or that sessions are read-only by default.
+    pub(crate) fn may_be_a_setting(&self) -> bool {
+        matches!(self, Self::ReadOnly { .. })
+            || matches!(self, Self::Database { source, .. }
+                if matches!(code(source).as_deref(), Some("42501" | "55P03" | "57014")))
     }
 
     /// The error of a wait for a row that was cut short.
@@ -183,10 +215,10 @@ impl Error {
         matches!(code(source).as_deref(), Some("40001" | "40P01" | "23505"))
     }
 
-    /// Whether a failed compare-and-swap is worth a try in a transaction. It lost a race, it would have waited for an
-    /// id of another transaction, or sessions are read-only by default.
+    /// Whether a failed statement outside of a transaction is worth a try in one. It lost a race, it would have waited
+    /// for an id of another transaction, or a setting of the session fails it.
     pub(crate) fn is_lost_swap(&self) -> bool {
-        self.is_lost_race() || self.is_lock_timeout() || matches!(self, Self::ReadOnly { .. })
+        self.is_lost_race() || self.may_be_a_setting()
     }
 
     /// Whether one row or one key may be the cause: a corrupt row, or data that PostgreSQL rejects (classes 22 and 23),
@@ -195,7 +227,8 @@ impl Error {
         match self {
             Self::CorruptRow { .. } => true,
             Self::Database { source, .. } => {
-                code(source).is_some_and(|code| code.starts_with("22") || code.starts_with("23"))
+                !session::is_left(source)
+                    && code(source).is_some_and(|code| code.starts_with("22") || code.starts_with("23"))
             }
             _ => false,
         }
@@ -283,7 +316,10 @@ fn is_an_end(code: &str) -> bool {
 /// The meaning of a pooler's message, if the error is a pooler's.
 fn pooler_said(error: &sqlx::Error) -> Option<Said> {
     let error = error.as_database_error()?;
-    (error.code()? == "08P01").then(|| Said::of(error.message()))
+    match &*error.code()? {
+        "08P01" => Some(Said::of(error.message())),
+        code => pooler::is_crowd(code, error.message()).then_some(Said::Busy),
+    }
 }
 
 /// Whether Citus says, in English, that it has lost a node. PostgreSQL's code is that of a lost connection (08006), an

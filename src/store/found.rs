@@ -18,6 +18,8 @@ pub(crate) struct Found {
     pub(crate) states: Vec<Option<State>>,
     /// The places of the rows that were missing and are inserted. Until they are written they count as missing.
     pub(crate) inserted: Vec<usize>,
+    /// When the transaction of a reading without a lock began; `None` if it may be one that somebody left open.
+    pub(crate) began: Option<Timestamp>,
     /// The version of each row that was read without a lock.
     pub(super) versions: Vec<Option<Version>>,
 }
@@ -39,6 +41,7 @@ impl Found {
             locked: true,
             states: Vec::new(),
             inserted: Vec::new(),
+            began: None,
             versions: Vec::new(),
         }
     }
@@ -47,6 +50,7 @@ impl Found {
     pub(super) fn append(&mut self, later: Self) {
         self.now = self.now.max(later.now);
         self.xid = later.xid.or(self.xid);
+        self.began = later.began;
         self.locked &= later.locked;
         let before = self.states.len();
         self.inserted.extend(later.inserted.into_iter().map(|place| before + place));
@@ -97,6 +101,7 @@ impl Found {
         let version = |(tid, writer): (Option<String>, Option<String>)| Some(Version { tid: tid?, writer: writer? });
         Ok(Self {
             now: row.try_get(0)?,
+            began: row.try_get(7)?,
             locked: false,
             states: states.map(state).collect::<Result<_, _>>()?,
             versions: tids.into_iter().zip(writers).map(version).collect(),

@@ -45,13 +45,14 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use sqlx::postgres::PgRow;
-use sqlx::{AssertSqlSafe, Connection as _, Execute, Executor, PgConnection, Postgres, Row as _, Transaction};
+use sqlx::{Connection as _, Execute, Executor, PgConnection, Postgres, Row as _, Transaction};
 
 use crate::algebra::Timestamp;
 use crate::error::{Error, SetupFault, Step};
 use crate::limit::Storage;
 use crate::parts::Parts;
 use crate::plan::Row;
+use crate::session::{self, Right};
 pub(crate) use fault::{database, is_row_security, timed_out, unreaped, unswept, unwritten};
 pub(crate) use found::Found;
 use wire::Statement;
@@ -94,8 +95,8 @@ pub(crate) struct Store<'c> {
     /// The instant to use instead of the clock.
     at: Option<Timestamp>,
     backend: Backend,
-    /// Whether a statement outside of a transaction gets a transaction of its own.
-    wraps: bool,
+    /// The settings of the transaction that each statement gets for itself; `None` if it gets none.
+    wraps: Option<String>,
 }
 
 /// The servers behind the connections.
@@ -113,14 +114,14 @@ impl Backend {
 
 impl<'c> Store<'c> {
     pub(crate) fn new(conn: &'c mut PgConnection, at: Option<Timestamp>, backend: Backend) -> Self {
-        Self { conn, at, backend, wraps: false }
+        Self { conn, at, backend, wraps: None }
     }
 
-    /// Gives each unnamed statement outside of a transaction a transaction of its own. No transaction may be begun by
-    /// hand on this connection. The driver prepares and executes in two round trips. Outside of a transaction a pooler
-    /// may send the second to another server, which would execute the statement that was prepared there last.
-    pub(crate) fn wrapping(mut self) -> Self {
-        self.wraps = self.backend.unnamed;
+    /// Gives each statement a transaction of its own, under these settings. Unnamed statements need one: the driver
+    /// prepares and executes in two round trips. Outside of a transaction a pooler may send the second to another
+    /// server, which would execute the statement that was prepared there last.
+    pub(crate) fn wrapping(mut self, settings: String) -> Self {
+        self.wraps = Some(settings);
         self
     }
 
@@ -177,14 +178,14 @@ impl<'c> Store<'c> {
 
     async fn fetch<'q>(&mut self, query: impl Execute<'q, Postgres> + 'q) -> Result<Vec<PgRow>, sqlx::Error> {
         let statement = Statement { query, named: !self.backend.unnamed };
-        if !self.wraps || self.conn.is_in_transaction() {
+        let Some(settings) = &self.wraps else {
             let rows = self.conn.fetch_all(statement).await;
             if !self.backend.unnamed && rows.is_ok() && self.conn.cached_statements_size() == 0 {
                 tell_of_leak();
             }
             return rows;
-        }
-        let mut tx = self.conn.begin().await?;
+        };
+        let mut tx = session::begin(self.conn, settings).await?;
         let rows = tx.fetch_all(statement).await?;
         tx.commit().await?;
         Ok(rows)
@@ -204,25 +205,35 @@ fn tell_of_leak() {
     }
 }
 
-/// Begins at READ COMMITTED, whatever the database's default, with timeouts for locks and statements, in one round
-/// trip. If we are cut off from the server, it rolls back by itself, because nothing else could free the rows.
+/// Begins with timeouts for locks and statements, in one round trip.
 pub(crate) async fn begin(
     conn: &mut PgConnection,
     backend: Backend,
     lock_timeout: Duration,
     statement_timeout: Duration,
 ) -> Result<Transaction<'_, Postgres>, sqlx::Error> {
-    let (lock, statement) = (millis(lock_timeout), millis(statement_timeout));
+    session::begin(conn, &timeouts(backend, Some(lock_timeout), statement_timeout)).await
+}
+
+/// Settings with timeouts for locks, if they have one, and for statements. If we are cut off from the server, it rolls
+/// back by itself, because nothing else could free the rows.
+pub(crate) fn timeouts(backend: Backend, lock_timeout: Option<Duration>, statement_timeout: Duration) -> String {
+    let (lock, statement) = (lock_timeout.map_or(0, millis), millis(statement_timeout));
     let settings = set_local(
         backend.parts,
         &format!("set local lock_timeout = {lock}; set local statement_timeout = {statement};"),
     );
     // A node of Citus is idle while others work, so it does not get the setting.
-    let sql = format!(
-        "begin isolation level read committed read write; \
-         set local idle_in_transaction_session_timeout = {statement}; {settings}"
-    );
-    conn.begin_with(AssertSqlSafe(sql)).await
+    format!("set local idle_in_transaction_session_timeout = {statement}; {settings}; {}", own_role(backend))
+}
+
+/// The settings that a session began with, for work without bounds of its own.
+pub(crate) fn defaults(backend: Backend) -> String {
+    format!("{} {}", session::DEFAULTS, own_role(backend))
+}
+
+fn own_role(backend: Backend) -> String {
+    if backend.unnamed { Right::STORE.own_role() } else { String::new() }
 }
 
 /// A timeout for PostgreSQL, in milliseconds, rounded up; at least 1, because 0 would mean no timeout.

@@ -1,4 +1,5 @@
-//! The words of PgBouncer, which gives nearly all of its own errors the same code (08P01).
+//! The words of PgBouncer, which gives nearly all of its own errors the same code (08P01), and those of Supavisor and
+//! pgcat about crowds.
 
 /// The meaning of a pooler's own error.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
@@ -33,6 +34,20 @@ impl Said {
         }
     }
 }
+
+/// Whether Supavisor says that it has too many clients (XX000), or pgcat that it bans each of its servers for a while
+/// (58000), as it does in a crowd.
+pub(super) fn is_crowd(code: &str, message: &str) -> bool {
+    matches!(code, "XX000" | "58000") && CROWDS.iter().any(|words| message.starts_with(words))
+}
+
+const CROWDS: &[&str] = &[
+    "(EMAXCONN",
+    "Max client connections reached",
+    "MaxClientsInSessionMode",
+    "could not get connection from the pool - AllServersDown",
+    "max client connections reached",
+];
 
 const AWAY: &[&str] = &[
     "client_login_timeout (server down)",

@@ -47,6 +47,7 @@ struct SwapRows<'f> {
     writers: Vec<&'f str>,
     values: Values,
     groups: Vec<i32>,
+    began: Option<Timestamp>,
 }
 
 /// Runs a statement that writes the rows of a swap, which it binds before anything else, and yields what it wrote.
@@ -99,7 +100,7 @@ impl Store<'_> {
         let first = &rows[swap.first()];
         let (tids, writers) = versions(swap.rows.iter().map(|row| found.versions[row.change.row].as_ref()));
         let values = Values::of(swap.rows.iter().map(|row| row.change));
-        let rows = SwapRows { first, tids, writers, values, groups };
+        let rows = SwapRows { first, tids, writers, values, groups, began: found.began };
         let written = if !swap.calls.is_empty() {
             self.swap_calls(&rows, known, swap).await
         } else if each_stands_alone && swap.rows.iter().all(has_none) {
@@ -114,7 +115,7 @@ impl Store<'_> {
 
     /// Writes rows without a list, each by itself.
     async fn swap_rows(&mut self, rows: &SwapRows<'_>) -> Result<Vec<PgRow>, sqlx::Error> {
-        swap!(self, rows, "src/store/sql/swap.sql", "src/store/sql/ephemeral/swap.sql")
+        swap!(self, rows, "src/store/sql/swap.sql", "src/store/sql/ephemeral/swap.sql", rows.began as Option<Timestamp>)
     }
 
     /// Writes rows group by group, each group as a whole or not at all.
@@ -129,7 +130,8 @@ impl Store<'_> {
             &sizes,
             &rows.values.lists.numbers,
             &rows.values.lists.firsts as &[Option<i32>],
-            &rows.values.lists.lasts as &[Option<i32>]
+            &rows.values.lists.lasts as &[Option<i32>],
+            rows.began as Option<Timestamp>
         )
     }
 
@@ -182,7 +184,8 @@ impl Store<'_> {
             &new.lapses_at as &[Option<Timestamp>],
             &new.kept_until as &[Timestamp],
             &new.used,
-            &new.answers as &[Option<String>]
+            &new.answers as &[Option<String>],
+            rows.began as Option<Timestamp>
         )
     }
 }

@@ -15,7 +15,8 @@ use crate::algebra::Timestamp;
 use crate::error::Error;
 use crate::limit::Storage;
 use crate::lock::lock;
-use crate::store::{FullRow, FullRows, Place, Store, table_of, unreaped, unswept};
+use crate::session::{self, Right};
+use crate::store::{FullRow, FullRows, Place, Store, defaults, table_of, unreaped, unswept};
 
 /// One walk over the tables, step by step; made by [`Sweeper::pass`].
 ///
@@ -127,14 +128,17 @@ impl SweepPass {
             self.set_out().await?;
         }
         let Some((table, range)) = self.next() else { return self.forget_calls(began).await };
-        let mut conn = self.pool.acquire().await.map_err(|source| unswept(table_of(table), source))?;
+        let mut conn =
+            session::take(&self.pool, Right::STORE).await.map_err(|source| unswept(table_of(table), source))?;
         let Sweeper { batch, margin, .. } = self.sweeper;
         let found = self.store(&mut conn).find_full(table, range, batch, margin).await?;
         self.note(&found);
         if self.swept.clock_stepped || self.swept.yielded {
+            conn.finished();
             return Ok(false);
         }
         self.clear(&mut conn, table, &found.rows).await?;
+        conn.finished();
         self.rest = rest_after(began.elapsed(), self.sweeper.share);
         Ok(self.next().is_some() || self.calls.is_some())
     }
@@ -143,8 +147,9 @@ impl SweepPass {
     async fn forget_calls(&mut self, began: Instant) -> Result<bool, Error> {
         let Some(range) = self.calls.as_ref().and_then(Walk::next) else { return Ok(false) };
         if self.sweeper.deletes {
-            let mut conn = self.pool.acquire().await.map_err(unreaped)?;
+            let mut conn = session::take(&self.pool, Right::STORE).await.map_err(unreaped)?;
             self.swept.calls += self.store(&mut conn).forget_calls(range, self.sweeper.margin).await?;
+            conn.finished();
         }
         let calls = self.calls.as_mut().expect("the line above has asked it");
         let before = calls.done();
@@ -169,8 +174,9 @@ impl SweepPass {
         if self.sweeper.deletes && self.sweeper.forgets {
             self.swept.lapsed += self.sweeper.reap(&self.pool).await?;
         }
-        let mut conn = self.pool.acquire().await.map_err(unreaped)?;
+        let mut conn = session::take(&self.pool, Right::STORE).await.map_err(unreaped)?;
         let [ephemeral, durable, calls] = self.store(&mut conn).count_pages().await?;
+        conn.finished();
         let walk = |table| Walk::new(if table == Storage::Durable { durable } else { ephemeral });
         self.walks = Some(self.sweeper.tables.iter().map(|table| (*table, walk(*table))).collect());
         self.calls = self.sweeper.forgets.then(|| Walk::new(calls));
@@ -218,7 +224,7 @@ impl SweepPass {
     }
 
     fn store<'c>(&self, conn: &'c mut PgConnection) -> Store<'c> {
-        Store::new(conn, self.sweeper.at, self.sweeper.backend).wrapping()
+        Store::new(conn, self.sweeper.at, self.sweeper.backend).wrapping(defaults(self.sweeper.backend))
     }
 }
 

@@ -7,15 +7,15 @@ use std::collections::BTreeMap;
 use std::slice;
 use std::time::{Duration, Instant};
 
-use sqlx::pool::PoolConnection;
-use sqlx::{PgConnection, PgPool, Postgres};
+use sqlx::{PgConnection, PgPool};
 use tokio::time::timeout;
 
 use crate::algebra::Timestamp;
-use crate::error::{Error, chain};
+use crate::error::{Error, Step, chain};
 use crate::execution::Execution;
 use crate::plan::{Call, Plan, Row};
-use crate::store::{Backend, Store, begin, timed_out, unreaped};
+use crate::session::{self, Right, Session};
+use crate::store::{Backend, Store, begin, defaults, timed_out, unreaped};
 use crate::stored_call::CallRow;
 
 /// Gives back the charges of calls that have lapsed.
@@ -81,7 +81,7 @@ impl Reaper {
         let (mut reaped, mut failed) = (0, None);
         for part in self.backend.parts.all() {
             // If the pool has no connection for this part, it has none for the next one.
-            let conn = self.pool.acquire().await.map_err(unreaped)?;
+            let conn = session::take(&self.pool, Right::STORE).await.map_err(unreaped)?;
             match self.reap_part(conn, part, at, &mut raised).await {
                 Ok(more) => reaped += more,
                 Err(error) => failed = failed.or(Some(error)),
@@ -92,7 +92,7 @@ impl Reaper {
 
     async fn reap_part(
         &mut self,
-        mut conn: PoolConnection<Postgres>,
+        mut conn: Session,
         part: u16,
         at: Option<Timestamp>,
         raised: Raised<'_>,
@@ -101,9 +101,8 @@ impl Reaper {
         let (mut reaped, mut left) = (0, 0);
         loop {
             let some = self.reap_some(&mut conn, (part, since, left), at, raised).await;
-            if some.as_ref().is_err_and(|error| !error.leaves_connection()) {
-                // The pool would ask whether the connection still works, and wait for the answer forever.
-                conn.close_on_drop();
+            if some.as_ref().err().is_none_or(Error::leaves_connection) {
+                conn.finished();
             }
             let (found, given) = some?;
             reaped += given.back;
@@ -114,7 +113,7 @@ impl Reaper {
             }
             // Other users of the pool get their turn.
             drop(conn);
-            conn = self.pool.acquire().await.map_err(unreaped)?;
+            conn = session::take(&self.pool, Right::STORE).await.map_err(unreaped)?;
         }
     }
 
@@ -127,7 +126,7 @@ impl Reaper {
         at: Option<Timestamp>,
         raised: Raised<'_>,
     ) -> Result<(u64, Reaped), Error> {
-        let mut store = Store::new(conn, at, self.backend).wrapping();
+        let mut store = Store::new(conn, at, self.backend).wrapping(defaults(self.backend));
         let lapsed = within(GIVE_UP, store.find_lapsed(part, since, left, MOST)).await?;
         let Some(last) = lapsed.last else { return Ok((0, Reaped::default())) };
         let found = lapsed.calls.len() as u64 + lapsed.unreadable;
@@ -179,7 +178,9 @@ impl Reaper {
     ) -> Result<Reaped, Error> {
         let calls = lapsed.iter().map(|call| Call::lapse(call.clone()).checked_for(self.backend.parts));
         let plan = Plan::of(calls.collect::<Result<_, _>>()?);
-        let mut tx = begin(conn, self.backend, lock_timeout, TIMEOUT).await.map_err(unreaped)?;
+        let begun = begin(conn, self.backend, lock_timeout, TIMEOUT).await;
+        let mut tx =
+            begun.map_err(|source| Error::Database { step: Step::Begin, limit: None, source: source.into() })?;
         let answers = Execution::new(Store::new(&mut tx, at, self.backend), &plan).run().await?;
         tx.commit().await.map_err(unreaped)?;
         let mut given = Reaped::default();

@@ -38,6 +38,7 @@ mod regressions;
 mod replay;
 mod rewritten;
 mod row_security;
+mod sessions;
 mod shards;
 mod sliding;
 mod standby;

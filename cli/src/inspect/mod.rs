@@ -85,7 +85,7 @@ pub(crate) async fn run(args: InspectArgs) -> Result<(), CommandError> {
         }
     }
     let rows = most_used(rows);
-    let said = Overrides::read(&mut conn).await?;
+    let said = Overrides::read(&mut *read_only(&mut conn, args.timeout).await?).await?;
     // Nothing is known of a key that no part has shown.
     let (Some(now), false) = (now, key.is_some() && rows.is_empty() && !away.is_empty()) else { return away.check() };
     // The name may be a slip, or that of a limit of the past, whose rows are still there.

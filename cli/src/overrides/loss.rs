@@ -7,7 +7,7 @@ use tollgate::{Effect, Key, Limit, LimitKind, LimitSpec, Override, Overrides};
 use super::SetArgs;
 use super::words::{quantities, whom, words};
 use crate::confirm::{confirmed, expect_terminal};
-use crate::database::clock;
+use crate::database::{begin, clock};
 use crate::error::CommandError;
 use crate::output::{CAUTION, printable, styled, tell};
 
@@ -18,9 +18,11 @@ pub(super) async fn expect_meant(
     numbers: &Limit,
     conn: &mut PgConnection,
 ) -> Result<(), CommandError> {
-    let now = clock(conn).await?.into();
+    let mut tx = begin(conn).await?;
+    let now = clock(&mut tx).await?.into();
+    let overrides = Overrides::read(&mut tx).await?;
+    tx.rollback().await?;
     let key = args.whom.key.as_ref();
-    let overrides = Overrides::read(conn).await?;
     let mut live =
         overrides.about(&args.name, key.unwrap_or(&Key::GLOBAL), args.from.map_or(now, |from| now.max(from)));
     live.retain(|said| key.is_some() || said.key.is_none());

@@ -2,9 +2,10 @@
 
 use chrono::{DateTime, Utc};
 use serde::Serialize;
-use sqlx::{Connection, PgConnection};
+use sqlx::PgConnection;
 use tollgate::{Key, Limit, LimitKind, Limiter, Overrides, Reason, Request, Tokens, migrate};
 
+use crate::database::begin;
 use crate::error::CommandError;
 use crate::output::{instant, span};
 
@@ -25,9 +26,9 @@ pub(super) struct Meaning {
 impl Meaning {
     /// Reads it.
     pub(super) async fn of(conn: &mut PgConnection, limit: &Limit, key: &Key) -> Result<Self, CommandError> {
-        let overrides = Overrides::read(conn).await?;
-        let limiter = Limiter::new().unnamed_statements().parts(migrate::parts(conn).await?).overrides(&overrides);
-        let mut tx = conn.begin().await?;
+        let mut tx = begin(conn).await?;
+        let overrides = Overrides::read(&mut tx).await?;
+        let limiter = Limiter::new().unnamed_statements().parts(migrate::parts(&mut tx).await?).overrides(&overrides);
         let balance = limiter.balance(&mut tx, asked(limit, key)).await?;
         let checked = limiter.check(&mut tx, asked(limit, key)).await;
         tx.rollback().await?;

@@ -19,6 +19,7 @@ use super::shared::Shared;
 use crate::error::{Error, Step};
 use crate::meter;
 use crate::plan::{Answer, Change, Outcome, Plan, Row};
+use crate::session;
 use crate::store::Found;
 use crate::stored_call::CallRow;
 pub(super) use blocked::Blocked;
@@ -118,14 +119,13 @@ impl<'s> Batch<'s> {
     /// From here on the calls count.
     fn begin(&mut self) {
         self.callers.iter_mut().filter_map(|caller| caller.reply.as_mut()).for_each(Reply::begin);
-        self.connection.begin();
     }
 
     /// Answers the callers that have no answer yet, and returns the state of the connection.
     fn leave(mut self, decided: Result<(), Error>) -> Left {
         if let Err(error) = decided {
             self.answer_rest(&error);
-            if !error.leaves_connection() {
+            if !error.leaves_connection() || self.connection.is_gone() {
                 self.shared.memories.prefetch.broke();
                 if error.is_timeout() {
                     self.connection.server.outage.suspect(&error);
@@ -145,12 +145,14 @@ impl<'s> Batch<'s> {
         let mut groups = Groups::of(&self.plan);
         groups.lose_resets(&self.plan);
         let (found, known) = match self.peek().await {
+            Err(error) if self.connection.is_gone() => return Err(error),
             // One row that cannot be read is no reason to refuse the callers of other rows.
             Err(error) if error.is_about_data() => {
                 let divided = groups.divide(&self.everyone());
                 return self.decide_apart(&divided, A_MOMENT).await;
             }
-            Err(error) if error.is_lost_race() => {
+            Err(error) if error.is_lost_swap() => {
+                session::tell_of(&error);
                 return self.decide_lost(&groups, &self.everyone(), A_MOMENT).await;
             }
             found => found?,
@@ -180,9 +182,32 @@ impl<'s> Batch<'s> {
         self.decide_lost(&groups, &lost, A_MOMENT).await
     }
 
+    /// Reads rows and calls. The first reading over a connection may find that somebody left it in a transaction.
     async fn peek(&mut self) -> Result<(Found, Vec<Option<CallRow>>), Error> {
+        let peeked = self.try_peek().await;
+        let is_left = match &peeked {
+            Ok((found, _)) if found.began.is_none() => self.is_left().await?,
+            peeked => peeked.as_ref().is_err_and(Error::is_left),
+        };
+        if !is_left {
+            return peeked;
+        }
+        self.connection.replace(self.shared, self.plan.rows()[0].name()).await?;
+        self.try_peek().await
+    }
+
+    /// Whether somebody left the connection in a transaction, or under a role without rights.
+    async fn is_left(&mut self) -> Result<bool, Error> {
+        let (shared, limit) = (self.shared, self.plan.rows()[0].name());
+        match self.connection.expect_sound(shared, limit).await {
+            Err(error) if error.is_left() => Ok(true),
+            idle => idle.map(|()| false),
+        }
+    }
+
+    async fn try_peek(&mut self) -> Result<(Found, Vec<Option<CallRow>>), Error> {
         let (shared, rows) = (self.shared, self.plan.rows());
-        let (asked, limit, mut store) = (Instant::now(), rows[0].name(), shared.store(&mut self.connection.inner));
+        let (asked, limit, mut store) = (Instant::now(), rows[0].name(), shared.store(&mut self.connection));
         let peek = async {
             let found = store.peek(rows).await?;
             if self.plan.trusts_absence(&found.states) && !shared.has_parts.load(Ordering::Relaxed) {
@@ -215,11 +240,14 @@ impl<'s> Batch<'s> {
                 continue;
             }
             let limit = rows[swap.first()].name();
-            let mut store = shared.store(&mut self.connection.inner);
+            let mut store = shared.store(&mut self.connection);
             let (asked, patience) = (Instant::now(), shared.settings.statement_timeout);
             match within(patience, Step::Save, limit, store.swap(rows, found, known, &swap)).await {
                 Ok(written) => groups.note_written(rows, &swap, &written),
-                Err(error) if error.is_lost_swap() => groups.note_written(rows, &swap, &[]),
+                Err(error) if error.is_lost_swap() => {
+                    session::tell_of(&error);
+                    groups.note_written(rows, &swap, &[]);
+                }
                 Err(error) => {
                     self.silent_since = error.is_timeout().then_some(asked);
                     broken = (!error.leaves_connection()).then(|| error.clone());
@@ -261,7 +289,7 @@ impl<'s> Batch<'s> {
                     for call in calls {
                         self.answer_unsure(*call, Err(error.clone()));
                     }
-                    if !error.leaves_connection() {
+                    if !error.leaves_connection() || self.connection.is_gone() {
                         return Err(error.of_calls_behind());
                     }
                 }

@@ -5,7 +5,7 @@ use futures_util::TryFutureExt;
 use super::Batch;
 use crate::error::{Error, Step};
 use crate::execution::{Answers, Execution};
-use crate::gate::connection::within;
+use crate::gate::connection::{timed, within};
 use crate::plan::Plan;
 use crate::store::{self, by_table_and_part, database};
 
@@ -21,7 +21,10 @@ impl Batch<'_> {
         loop {
             tries -= 1;
             match self.attempt(plan, patience, looks).await {
-                Err(error) if error.is_lost_race() && tries > 0 => {}
+                Err(error) if (error.is_lost_race() || error.is_cut_short()) && tries > 0 => {}
+                Err(error) if tries > 0 && (error.is_left() || error.may_be_a_setting() && self.is_left().await?) => {
+                    self.connection.replace(self.shared, plan.rows()[0].name()).await?;
+                }
                 Err(error) if error.is_lost_wait() => return Err(error.of_locked_row()),
                 Err(error) => return Err(error),
                 Ok(Some(answers)) => return Ok(answers),
@@ -34,15 +37,15 @@ impl Batch<'_> {
     async fn attempt(&mut self, plan: &Plan, lock_timeout: Duration, looks: bool) -> Result<Option<Answers>, Error> {
         let shared = self.shared;
         let (timeout, limit) = (shared.settings.statement_timeout, plan.rows()[0].name());
-        let begin = store::begin(&mut self.connection.inner, shared.settings.backend, lock_timeout, timeout);
-        let begin = begin.map_err(|source| database(Step::Begin, limit, source));
+        let begin = store::begin(&mut self.connection, shared.settings.backend, lock_timeout, timeout);
+        let begin = timed(timeout, begin.map_err(|source| database(Step::Begin, limit, source)));
         let mut tx = within(timeout, Step::Begin, limit, begin).await?;
         // The server watches each statement; this timeout is for a server that is gone.
         let pieces = u32::try_from(by_table_and_part(plan.rows()).count()).expect("a plan fits in memory");
         let patience = timeout.saturating_mul(STATEMENTS).saturating_mul(pieces);
         let ended = |source| database(Step::Commit, limit, source);
         let execute = async {
-            let mut execution = Execution::new(shared.store(&mut tx), plan);
+            let mut execution = Execution::new(shared.store_in(&mut tx), plan);
             if !looks {
                 return execution.run().await.map(Some);
             }
@@ -55,7 +58,7 @@ impl Batch<'_> {
                 None => execution.run().await.map(Some),
             }
         };
-        let executed = within(patience, Step::Lock, limit, execute).await;
+        let executed = within(patience, Step::Lock, limit, timed(timeout, execute)).await;
         match &executed {
             Err(error) if !error.leaves_connection() => {}
             Ok(Some(_)) => {

@@ -168,7 +168,7 @@ impl Lane {
         let patience = timeout.min(GIVE_UP);
         let until = Instant::now() + GIVE_UP;
         while Instant::now() < until {
-            let answer = tokio::time::timeout(patience, connection.inner.ping());
+            let answer = tokio::time::timeout(patience, connection.ping());
             let answer = match select(pin!(answer), pin!(cut_off(&self.server, timeout, since))).await {
                 Either::Left((answer, _)) => answer,
                 Either::Right(((), _)) => return None,

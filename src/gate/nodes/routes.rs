@@ -68,9 +68,8 @@ impl Routes {
     /// Reads where the parts lie. Nodes that are still named keep their lanes.
     async fn read(&self) -> Result<(), Error> {
         let Shared { entry, settings, .. } = &*self.shared;
-        let mut connection = Connection::acquire(&self.shared, entry, "").await?;
-        connection.begin();
-        let nodes = self.within(Node::of_parts(&mut connection.inner, settings.backend.parts)).await?;
+        let mut connection = Connection::acquire_sound(&self.shared, entry, "").await?;
+        let nodes = self.within(Node::of_parts(&mut connection, settings.backend.parts)).await?;
         let before = read(&self.map).of_nodes.clone();
         let mut of_nodes = HashMap::new();
         for node in nodes.values() {
@@ -111,8 +110,7 @@ impl Routes {
 
     async fn leads_to(&self, server: &Server, node: &Node, entry: &mut Connection) -> Result<bool, Error> {
         let mut connection = Connection::acquire(&self.shared, server, "").await?;
-        connection.begin();
-        let leads_there = self.within(node.is_reached(&mut connection.inner, &mut entry.inner)).await?;
+        let leads_there = self.within(node.is_reached(&mut connection, entry)).await?;
         connection.finished();
         connection.give_back(&self.shared).await;
         Ok(leads_there)

@@ -20,7 +20,7 @@ use crate::tokens::Tokens;
 /// An outage is one of these:
 ///
 /// - No connection can be opened: the server is away, starts up or shuts down, or PgBouncer says so of it or of itself.
-/// - A connection breaks, or the server does not answer in time or cancels the statement.
+/// - A connection breaks, or the server does not answer in time, or cancels a statement after the gate's own timeout.
 /// - The server takes no writes: it is a standby or read-only, or its disk is full or fails.
 /// - Citus has lost a node that the call needs.
 ///
@@ -28,7 +28,8 @@ use crate::tokens::Tokens;
 /// a crowd must not open the gate. Missing rights or tables, a refused password and a wrong setting stay errors because
 /// otherwise nobody would notice them. Bad input, a key or a row that the database rejects, and a closed pool stay
 /// errors, too. So does [`Error::OutcomeUnknown`], because the tokens may have been taken. A pooler's own error is one
-/// of these, unless its message says that a server is away.
+/// of these, unless its message says that a server is away. A statement that ends before the gate's own timeout is cut
+/// short by somebody's setting, or by a person: the gate tries it again.
 ///
 /// # Silence
 ///

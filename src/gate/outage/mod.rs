@@ -141,12 +141,11 @@ impl Outage {
     /// Asks briefly, again and again, until the server answers here or elsewhere, or the gate is gone.
     async fn until_over(self: &Arc<Self>, asked: u64) {
         loop {
-            let next = sleep(EVERY);
+            sleep(EVERY).await;
             let is_abandoned = Arc::strong_count(self) == 1 || self.pool.is_closed();
             if is_abandoned || self.is_answered(EVERY).await || self.has_heard(asked) {
                 return;
             }
-            next.await;
         }
     }
 
@@ -157,7 +156,7 @@ impl Outage {
         match timeout(patience, asked).await {
             Ok(Ok(_)) => true,
             Ok(Err(source)) => {
-                let error = database(Step::Acquire, "", source);
+                let error = database(Step::Acquire, "", source).of_no_timeout();
                 !error.is_outage() && !error.is_failing_login()
             }
             Err(_) => false,

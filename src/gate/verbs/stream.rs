@@ -29,9 +29,8 @@ impl Gate {
     pub(crate) async fn report(&self, call: &CallName, used: Tokens) -> Result<(), Error> {
         let shared = &self.inner.shared;
         let call = CallName { part: shared.settings.backend.parts.of(call.key()), ..call.clone() };
-        let mut connection = Connection::acquire(shared, &shared.entry, call.name()).await?;
-        connection.begin();
-        let reporting = async { shared.store(&mut connection.inner).report_call(&call, used).await };
+        let mut connection = Connection::acquire_sound(shared, &shared.entry, call.name()).await?;
+        let reporting = async { shared.store(&mut connection).report_call(&call, used).await };
         let reported = within(shared.settings.statement_timeout, Step::Save, call.name(), reporting).await;
         if reported.as_ref().err().is_none_or(Error::leaves_connection) {
             connection.finished();

@@ -72,7 +72,7 @@ fn each_code_says_what_may_be_done_about_it() {
         ("23505", "retryable, race, swap, data"),
         // Waits that were cut short.
         ("55P03", "retryable, swap, wait"),
-        ("57014", "retryable, outage"),
+        ("57014", "retryable, outage, swap"),
         // Crowds, and disks.
         ("53300", "retryable"),
         ("53100", "outage"),
@@ -93,7 +93,7 @@ fn each_code_says_what_may_be_done_about_it() {
         // Data, rights and internal errors.
         ("22021", "data"),
         ("23514", "data"),
-        ("42501", ""),
+        ("42501", "swap"),
         ("28P01", ""),
         ("XX000", "unknown"),
     ] {
@@ -101,12 +101,30 @@ fn each_code_says_what_may_be_done_about_it() {
     }
 }
 
+/// Somebody else's timeout, or a person.
+#[test]
+fn what_ends_a_statement_before_our_own_timeout_is_no_outage() {
+    for (code, is_outage) in [("57014", false), ("25P04", false), ("57P01", true)] {
+        assert_eq!(reported(Step::Save, code, "").of_no_timeout().is_outage(), is_outage, "{code}");
+    }
+}
+
+#[test]
+fn a_session_that_somebody_left_in_a_transaction_is_lost() {
+    for code in ["25001", "25P01", "25P02"] {
+        assert_eq!(said(Step::Save, code, ""), "loses the connection", "{code}");
+    }
+    let left = "invalid input syntax for type boolean: \"somebody left this session in a transaction\"";
+    assert_eq!(said(Step::Save, "22P02", left), "loses the connection");
+    assert_eq!(said(Step::Begin, "XX000", ""), "loses the connection, unknown");
+}
+
 /// The statement may have waited for a row that a crowd locks.
 #[test]
 fn a_wait_for_a_row_is_not_taken_for_an_outage() {
     for step in [Step::Insert, Step::Lock] {
         assert_eq!(said(step, "25P04", ""), "retryable, loses the connection, unknown");
-        assert_eq!(said(step, "57014", ""), "retryable, outage, wait");
+        assert_eq!(said(step, "57014", ""), "retryable, outage, swap, wait");
         assert_eq!(said(step, "40P01", ""), "retryable, race, swap, wait");
     }
 }
@@ -117,9 +135,9 @@ fn words_of_citus_and_of_poolers_count_with_their_codes_alone() {
         ("XX000", "connection to the remote node failed", "retryable, outage, unknown"),
         ("08006", "server closed the connection unexpectedly", "retryable, outage, loses the connection, unknown"),
         ("58030", "could not read: unexpected postmaster exit", "retryable, outage"),
-        ("42501", "connection to the remote node failed", ""),
+        ("42501", "connection to the remote node failed", "swap"),
         ("08P01", "server conn crashed?", "retryable, outage, loses the connection, unknown"),
-        ("42501", "server conn crashed?", ""),
+        ("42501", "server conn crashed?", "swap"),
     ] {
         assert_eq!(said(Step::Save, code, message), expected, "{code} {message}");
     }

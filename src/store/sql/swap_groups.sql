@@ -9,6 +9,7 @@
 -- $4 micro-tokens, $5 instants, $6 when each will be full, $7 the group that each row belongs to, $8 the size of that
 -- group
 -- $9 all lists, $10 where those of each row begin, $11 where they end; null for none
+-- $12 when the transaction of the reading began, as in swap.sql
 with h as materialized (
     select l.*, pg_catalog.count(*) over (partition by l.in_group) as locked
       from (
@@ -21,7 +22,8 @@ with h as materialized (
                          pg_catalog.unnest(p.lasts) as last
                     from (select $2::text[]::tid[] as tids, $3::text[] as versions, $4::int8[] as amounts,
                                  $5::timestamptz[] as instants, $6::timestamptz[] as full_at, $7::int4[] as groups,
-                                 $8::int8[] as sizes, $10::int4[] as firsts, $11::int4[] as lasts offset 0) p) w
+                                 $8::int8[] as sizes, $10::int4[] as firsts, $11::int4[] as lasts
+                           where pg_catalog.now() is distinct from $12::timestamptz offset 0) p) w
             join tollgate.durable r on r.part = $1 and r.ctid = w.tid
              and r.xmin::text || '/' || pg_catalog.pg_relation_filenode(r.tableoid)::text = w.version
            where w.in_group between 0 and 2147483647

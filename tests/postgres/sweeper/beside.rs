@@ -49,8 +49,8 @@ async fn a_row_that_is_spent_after_it_was_found_stays() {
         LIMITER.reset(&mut tx, limit.key("k")).await.unwrap();
         tx.commit().await.unwrap();
 
-        // It counts pages, of one table, and finds.
-        proxy.hold_after(2);
+        // It takes a connection and counts pages, takes one again and finds: each time three messages more than that.
+        proxy.hold_after(8);
         let sweeper = quick().only(Storage::Durable);
         let sweeping = tokio::spawn(async move { sweeper.sweep(&pool).await });
         soon(proxy.until_held()).await;
@@ -89,7 +89,7 @@ async fn another_row_that_came_to_lie_where_a_full_one_was_found_stays() {
     let pool = one_connection(proxy.options()).await;
     world.sql("insert into tollgate.durable values (0, 'full', 'k', 0, 0, now(), now())").await;
     let found_at = place(&world).await;
-    proxy.hold_after(2);
+    proxy.hold_after(8);
     let sweeper = quick().only(Storage::Durable);
     let sweeping = tokio::spawn(async move { sweeper.sweep(&pool).await });
     soon(proxy.until_held()).await;

@@ -5,7 +5,10 @@ select coalesce($5, pg_catalog.clock_timestamp()) as "now!: Timestamp",
        pg_catalog.array_agg(f.full_at)            as "full_at!: Vec<Option<Timestamp>>",
        pg_catalog.array_agg(f.tid)                as "tids!: Vec<Option<String>>",
        pg_catalog.array_agg(f.version)            as "versions!: Vec<Option<String>>",
-       pg_catalog.array_agg(f.list)               as "list!: Vec<Option<String>>"
+       pg_catalog.array_agg(f.list)               as "list!: Vec<Option<String>>",
+       case when pg_catalog.txid_current_if_assigned() is null
+             and pg_catalog.current_setting('transaction_isolation') = 'read committed'
+            then pg_catalog.now() end             as "began?: Timestamp"
   from (select pg_catalog.unnest(p.names) as name, pg_catalog.unnest(p.keys) as key,
                pg_catalog.unnest(p.shards) as shard
           from (select $2::text[] as names, $3::text[] as keys, $4::int2[] as shards

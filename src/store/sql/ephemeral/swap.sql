@@ -8,7 +8,7 @@ update tollgate.ephemeral r
                      pg_catalog.unnest(p.full_at) as full_at, pg_catalog.unnest(p.groups) as in_group
                 from (select $2::text[]::tid[] as tids, $3::text[] as versions, $4::int8[] as amounts,
                              $5::timestamptz[] as instants, $6::timestamptz[] as full_at, $7::int4[] as groups
-                      offset 0) p) w
+                       where pg_catalog.now() is distinct from $8::timestamptz offset 0) p) w
         join tollgate.ephemeral r on r.part = $1 and r.ctid = w.tid
          and r.xmin::text || '/' || pg_catalog.pg_relation_filenode(r.tableoid)::text = w.version
        where w.in_group between 0 and 2147483647

@@ -9,7 +9,8 @@ with h as materialized (
                    pg_catalog.unnest(p.lasts) as last
               from (select $2::text[]::tid[] as tids, $3::text[] as versions, $4::int8[] as amounts,
                            $5::timestamptz[] as instants, $6::timestamptz[] as full_at,
-                           $7::int4[] as groups, $9::int4[] as firsts, $10::int4[] as lasts offset 0) p) w
+                           $7::int4[] as groups, $9::int4[] as firsts, $10::int4[] as lasts
+                     where pg_catalog.now() is distinct from $30::timestamptz offset 0) p) w
       join tollgate.ephemeral r on r.part = $1 and r.ctid = w.tid
        and r.xmin::text || '/' || pg_catalog.pg_relation_filenode(r.tableoid)::text = w.version
      where w.in_group between 0 and 2147483647
@@ -19,7 +20,8 @@ held as materialized (
     select w.in_group, w.rows, w.calls
       from (select pg_catalog.unnest(p.groups) as in_group, pg_catalog.unnest(p.rows) as rows,
                    pg_catalog.unnest(p.calls) as calls
-              from (select $11::int4[] as groups, $12::int8[] as rows, $13::int8[] as calls offset 0) p) w
+              from (select $11::int4[] as groups, $12::int8[] as rows, $13::int8[] as calls
+                     where pg_catalog.now() is distinct from $30::timestamptz offset 0) p) w
       left join (select h.in_group, pg_catalog.count(*) as locked from h group by h.in_group) r
         on r.in_group = w.in_group
      where coalesce(r.locked, 0) = w.rows

@@ -11,7 +11,8 @@ with h as materialized (
                          pg_catalog.unnest(p.lasts) as last
                     from (select $2::text[]::tid[] as tids, $3::text[] as versions, $4::int8[] as amounts,
                                  $5::timestamptz[] as instants, $6::timestamptz[] as full_at, $7::int4[] as groups,
-                                 $8::int8[] as sizes, $10::int4[] as firsts, $11::int4[] as lasts offset 0) p) w
+                                 $8::int8[] as sizes, $10::int4[] as firsts, $11::int4[] as lasts
+                           where pg_catalog.now() is distinct from $12::timestamptz offset 0) p) w
             join tollgate.ephemeral r on r.part = $1 and r.ctid = w.tid
              and r.xmin::text || '/' || pg_catalog.pg_relation_filenode(r.tableoid)::text = w.version
            where w.in_group between 0 and 2147483647

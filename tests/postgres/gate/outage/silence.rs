@@ -1,8 +1,11 @@
 //! The network swallows everything, or a connection is cut off: a caller that nobody answers hears of it soon.
 
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
+
 use futures_util::future::join_all;
 use sqlx::PgPool;
-use sqlx::postgres::PgPoolOptions;
+use sqlx::postgres::{PgConnectOptions, PgPoolOptions, PgSslMode};
 use tokio::time::timeout;
 use tollgate::{Decision, Error, Gate, GateBuilder, Limit, MINUTE, OnFailure, SECOND, Source, Tokens};
 
@@ -241,4 +244,28 @@ async fn a_silent_server_is_asked_by_few() {
     assert!(proxy.connections() - before <= most, "{} connections", proxy.connections() - before);
     proxy.pass_on();
     until_back(&open).await;
+}
+
+/// Such a server is asked twice a second or so, however many callers there are.
+#[tokio::test]
+async fn a_server_that_accepts_and_closes_at_once_is_left_in_peace() {
+    let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let (port, tries) = (listener.local_addr().unwrap().port(), Arc::new(AtomicU32::new(0)));
+    tokio::spawn({
+        let tries = tries.clone();
+        async move {
+            while listener.accept().await.is_ok() {
+                tries.fetch_add(1, Ordering::SeqCst);
+            }
+        }
+    });
+    let options = PgConnectOptions::new().host("127.0.0.1").port(port).ssl_mode(PgSslMode::Disable);
+    let pool = PgPoolOptions::new().max_connections(4).acquire_timeout(MINUTE).connect_lazy_with(options);
+    let gate = patient(&pool).on_failure(OnFailure::Open).build();
+    for _ in 0..2_000 {
+        let grant = soon(gate.consume(LIMIT.key("k"))).await.unwrap().granted().unwrap();
+        assert_eq!(grant.source, Source::Degraded);
+    }
+    let tries = tries.load(Ordering::SeqCst);
+    assert!(tries < 200, "{tries} tries for 2000 calls");
 }
