@@ -74,16 +74,16 @@ pub use in_transaction::{BegunByHand, InTransaction};
 /// inserts one, and waits if another transaction is inserting the same row. If it needs several rows, it locks all of
 /// them, in the one order. So it refuses only if the rows together are short.
 ///
-/// `credit` and `debit` lock all rows of a key; `reset` does so, too, and deletes stale ones; `settle` and `cancel`
-/// lock the rows that were charged. Ask such a limit once in a transaction, for the sum: a second call may need another
-/// row, out of order.
+/// `credit`, `debit` and `reset` lock all rows of a key. They insert the missing ones, and delete those that they do
+/// not need in one more round trip. `reset` deletes stale ones, too. `settle` and `cancel` lock the rows that were
+/// charged. Ask such a limit once in a transaction, for the sum: a second call may need another row, out of order.
 ///
 /// # Isolation
 ///
 /// A limiter is made for READ COMMITTED, PostgreSQL's default. At REPEATABLE READ and SERIALIZABLE a lost race is a
 /// serialization failure (40001), as for any other write: [`Error::is_retryable`](crate::Error::is_retryable) says so,
 /// and the caller tries the whole transaction again. At these levels a row that is newer than the snapshot counts as
-/// missing, and so as full: credit, settle and reset leave it alone.
+/// missing, and so as full: settle leaves it alone, and so do credit and reset of a limit with one row.
 ///
 /// # Cancellation
 ///

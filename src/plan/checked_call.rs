@@ -201,15 +201,20 @@ impl CheckedCall {
         self.alternatives().flatten().any(|item| item.target.limit.lease().is_some())
     }
 
-    /// Whether it may insert a row: because it takes tokens, takes more than was charged, or gives money back.
+    /// Whether it may insert a row: because it takes tokens, takes more than was charged, gives money back, or gives to
+    /// several rows.
+    ///
+    /// A call that gives to several rows must hold all of them. It would overlook a row that another caller inserts
+    /// while it waits for the others.
     pub(super) fn inserts(&self) -> bool {
         match &self.action {
             Action::Take(items) => items.iter().any(|item| item.action.cost() > Tokens::ZERO && !item.target.is_free()),
             Action::Check(_) => false,
             Action::Alter(Item { target, action }) => match action {
                 Alteration::Debit(cost) => *cost > Tokens::ZERO,
-                Alteration::Credit(_) => target.limit.kind == LimitKind::Wallet,
-                Alteration::GiveBack(_) | Alteration::Look | Alteration::Reset => false,
+                Alteration::Credit(_) => target.limit.kind == LimitKind::Wallet || target.rows.count > 1,
+                Alteration::GiveBack(_) | Alteration::Reset => target.rows.count > 1,
+                Alteration::Look => false,
             },
             Action::Settle(settling) => settling.inserts(),
         }

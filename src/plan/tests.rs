@@ -83,10 +83,11 @@ fn a_call_that_alters_says_what_it_raises() {
         (Call::credit(BUCKET.key("k")), "raises, tokens of bucket, 1 rows"),
         (Call::credit(WALLET.key("k")), "inserts, raises, tokens of wallet, 1 rows"),
         (Call::credit(BUCKET.key("k").once("id")), "may repeat, stored, raises, tokens of bucket, 1 rows"),
+        (Call::credit(SHARDED.key("k")), "inserts, raises, tokens of sharded, 3 rows"),
         (Call::debit(BUCKET.key("k")), "inserts, 1 rows"),
         (Call::debit(BUCKET.key("k").cost(0)), "1 rows"),
         (Call::give_back(BUCKET.key("k"), rest), "raises, tokens of bucket, 1 rows"),
-        (Call::reset(SHARDED.key("k")), "raises, stale from shard 3, tokens of sharded, 3 rows"),
+        (Call::reset(SHARDED.key("k")), "inserts, raises, stale from shard 3, tokens of sharded, 3 rows"),
         (Call::reset(SLOTS.key("k")), "raises, stale from shard 1, lease of slots, 1 rows"),
     ] {
         assert_eq!(said(call), expected);

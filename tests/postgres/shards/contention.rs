@@ -5,11 +5,11 @@ use std::sync::LazyLock;
 use std::time::Duration;
 
 use fastrand::Rng;
-use sqlx::{Connection, PgConnection};
+use sqlx::{AssertSqlSafe, Connection, PgConnection};
 use tokio::task::JoinSet;
 use tollgate::{Decision, Error, Limit, Limiter, MINUTE, SECOND};
 
-use super::stage::{EVER, clear, put, shards};
+use super::stage::{EVER, clear, put, shards, table, whole};
 use crate::gate::stage::patient;
 use crate::judge::never_over;
 use crate::teller::both;
@@ -126,6 +126,58 @@ async fn a_race_that_is_lost_is_decided_by_all_shards_together() {
             assert_eq!(shards(&mut conn, &limit).await.iter().map(|(_, value)| value).sum::<i64>(), left);
         }
         clear(&mut conn, &limit).await;
+    }
+}
+
+/// A credit and a reset that see the second of two grants see the first, too, whose row was missing when they began to
+/// wait.
+#[tokio::test]
+async fn a_row_that_is_inserted_during_a_wait_is_credited_and_reset_like_the_others() {
+    let world = World::new().await;
+    for limit in both(&Limit::token_bucket("late", 8, EVER).shards(2)) {
+        let mut conn = world.connect().await;
+        for (resets, left) in [(false, 5), (true, 8)] {
+            put(&mut conn, &limit, &[3 * ONE], second(0.0)).await;
+            let mut holder = world.pool.begin().await.unwrap();
+            let lock = format!("select from tollgate.{} where name = 'late' for update", table(&limit));
+            sqlx::raw_sql(AssertSqlSafe(lock)).execute(&mut *holder).await.unwrap();
+            let mut waiter = world.pool.begin().await.unwrap();
+            let backend = pid(&mut waiter).await;
+            let waiting = tokio::spawn({
+                let request = limit.global().cost(5);
+                async move {
+                    let limiter = limiter().at(second(0.0));
+                    let balance = if resets {
+                        limiter.reset(&mut waiter, request).await.unwrap()
+                    } else {
+                        limiter.credit(&mut waiter, request).await.unwrap()
+                    };
+                    waiter.commit().await.unwrap();
+                    balance.remaining
+                }
+            });
+            world.until_blocked(backend).await;
+            let limiter = limiter().at(second(0.0));
+            let mut first = conn.begin().await.unwrap();
+            limiter.consume(&mut first, limit.global().cost(4)).await.unwrap().granted().unwrap();
+            first.commit().await.unwrap();
+            limiter.consume(&mut holder, limit.global().cost(3)).await.unwrap().granted().unwrap();
+            holder.commit().await.unwrap();
+            assert_eq!(waiting.await.unwrap(), whole(left), "resets: {resets}");
+            assert_eq!(shards(&mut conn, &limit).await.iter().map(|(_, value)| value).sum::<i64>(), left * ONE);
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_row_that_is_newer_than_the_snapshot_is_not_overlooked_by_a_credit() {
+    let world = World::new().await;
+    for limit in both(&Limit::token_bucket("newer", 8, EVER).shards(2)) {
+        let mut loser = world.pool.begin_with("begin isolation level repeatable read").await.unwrap();
+        sqlx::query("select 1").execute(&mut *loser).await.unwrap();
+        put(&mut world.connect().await, &limit, &[0, 0], second(0.0)).await;
+        let error = LIMITER.credit(&mut loser, limit.global()).await.unwrap_err();
+        assert!(matches!(error, Error::Database { .. }) && error.is_retryable(), "{error:?}");
     }
 }
 

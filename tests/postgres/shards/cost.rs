@@ -42,6 +42,7 @@ async fn each_path_takes_so_many_round_trips() {
         trips!("check", [10 * ONE; 4], check(ask(1)));
         trips!("balance", [10 * ONE; 4], balance(ask(1)));
         trips!("credit", [ONE; 4], credit(ask(1)));
+        trips!("credit, absent", [ONE], credit(ask(1)));
         trips!("debit", [ONE; 4], debit(ask(1)));
         assert!(!round.is_empty());
     }
@@ -59,6 +60,8 @@ async fn each_path_takes_so_many_round_trips() {
             ("check", 1),
             ("balance", 1),
             ("credit", 2),
+            // The rows that are not needed are deleted again.
+            ("credit, absent", 3),
             ("debit", 2),
         ]
     );
