@@ -186,13 +186,14 @@ impl<'a> Execution<'a> {
         let rows = self.plan.rows();
         let known = self.store.lock_calls(self.plan).await?;
         let Outcome { answers, changes, calls } = self.plan.decide(&found.states, &known, found.now);
+        // Before the rows: if the caller goes away in between, the balance shows that the reset is to be repeated.
+        self.store.remove_stale(&self.plan.stale()).await?;
         self.save(&changes, &calls, found.xid).await?;
         let is_vain = |place: &&usize| changes.binary_search_by_key(*place, |change| change.row).is_err();
         let vain: Vec<_> = found.inserted.iter().filter(is_vain).map(|place| rows[*place].clone()).collect();
         if let (Some(xid), false) = (found.xid, vain.is_empty()) {
             self.store.remove(&vain, xid).await?;
         }
-        self.store.remove_stale(&self.plan.stale()).await?;
         Ok(answers)
     }
 

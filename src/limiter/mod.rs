@@ -90,8 +90,8 @@ pub use in_transaction::{BegunByHand, InTransaction};
 /// Futures may be dropped at any await point. One statement writes all changes of a call (but see
 /// [`parts`](Self::parts)), so a dropped call was carried out whole or not at all. Only the database knows which, so
 /// let the transaction roll back. If it commits after all, a call that was not carried out leaves at most a full row,
-/// which means the same as a missing one. A dropped call with a [lock timeout](Self::lock_timeout) leaves that timeout
-/// set for the rest of the transaction.
+/// which means the same as a missing one, and a `reset` at most deletes stale shards, which bind nobody. A dropped call
+/// with a [lock timeout](Self::lock_timeout) leaves that timeout set for the rest of the transaction.
 ///
 /// # Example
 ///

@@ -11,9 +11,10 @@ use tokio::task::JoinSet;
 use tollgate::{Balance, Decision, Gate, Limit, Limiter, MINUTE, Receipt, Request, SECOND, Sweeper};
 
 use super::stage::{EVER, clear, put, shards, table, versions, whole};
+use crate::cancellation::{Cut, Cuts};
 use crate::gate::stage::{deadlocks, patient, until_alone};
 use crate::teller::both;
-use crate::world::{World, limiter, second};
+use crate::world::{World, limiter, one_connection, second};
 
 const ONE: i64 = 1_000_000;
 const CHANGES: [(u16, u16); 2] = [(4, 1), (1, 4)];
@@ -263,6 +264,31 @@ async fn the_sweeper_deletes_stale_shards_a_margin_after_they_are_full() {
         }
     }
     assert_eq!(world.rows().await, 0);
+}
+
+/// So the caller sees in the balance that the reset is to be repeated.
+#[tokio::test]
+async fn a_dropped_reset_that_filled_the_rows_has_deleted_the_stale_ones() {
+    let world = World::new().await;
+    let pool = one_connection(world.url().parse().unwrap()).await;
+    let mut conn = world.connect().await;
+    for limit in both(&Limit::token_bucket("dropped", 40, EVER).shards(4)) {
+        let two = with(&limit, 2);
+        let (limiter, mut cuts) = (limiter().at(second(0.0)), Cuts::default());
+        loop {
+            put(&mut conn, &limit, &[0; 4], second(0.0)).await;
+            let mut tx = pool.begin().await.unwrap();
+            let done = Cut::after(cuts.waits, limiter.reset(&mut tx, two.global())).await;
+            tx.commit().await.unwrap();
+            let is_full = limiter.balance(&mut conn, two.global()).await.unwrap().is_full();
+            let stale = shards(&mut conn, &limit).await.len() - 2;
+            assert!(!is_full || stale == 0, "{stale} stale ones stay, cut at {}", cuts.waits);
+            if !cuts.go_on(done.is_some()) {
+                break;
+            }
+        }
+        clear(&mut conn, &limit).await;
+    }
 }
 
 #[tokio::test]
