@@ -40,7 +40,8 @@ impl Store<'_> {
     }
 
     /// Saves locked rows, and the changes of locked or new calls, in one statement: all or nothing, even if the caller
-    /// goes away. On Citus it takes several statements.
+    /// goes away. On Citus it takes several statements. If the caller goes away in between, and commits, nothing is
+    /// given back twice, and no id stands for a charge that was not made.
     pub(crate) async fn save_with_calls(
         &mut self,
         rows: &[Row],
@@ -50,8 +51,10 @@ impl Store<'_> {
         xid: i64,
     ) -> Result<(), Error> {
         let Some(xid) = self.provable(xid) else {
+            let (new, used): (Vec<_>, Vec<_>) = calls.iter().cloned().partition(|call| call.row().is_some());
+            self.save_calls(names, &used).await?;
             self.save(rows, changes, xid).await?;
-            return self.save_calls(names, calls).await;
+            return self.save_calls(names, &new).await;
         };
         let first = &rows[changes[0].row];
         let written = self.save_rows_and_calls(rows, changes, names, calls, Some(xid)).await;

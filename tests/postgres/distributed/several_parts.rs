@@ -1,7 +1,7 @@
 //! A call over several parts takes from all of them or from none.
 
 use sqlx::PgConnection;
-use tollgate::{Error, Limit, SECOND, Source};
+use tollgate::{Error, Limit, SECOND, Source, Tokens};
 
 use super::{LIMITER, apart, fill, sharded_as};
 use crate::cancellation::{Cut, Cuts};
@@ -126,6 +126,36 @@ async fn a_call_over_several_parts_that_is_dropped_and_rolled_back_takes_nothing
         assert_eq!(world.rows().await, 0, "cut at {}", cuts.waits);
         let is_done = done.map(|decision| decision.unwrap().granted().unwrap()).is_some();
         if !cuts.go_on(is_done) {
+            break;
+        }
+    }
+}
+
+/// Rows and stored calls are written by several statements, and a caller may commit after only some of them.
+#[tokio::test]
+async fn a_dropped_call_that_is_committed_gives_nothing_for_free_and_nothing_back_twice() {
+    let world = World::of_parts(PARTS).await;
+    let pool = pool(&world.url(), 1).await;
+    let (limit, mut cuts) = (Limit::token_bucket("cut", 10, EVER), Cuts::default());
+    for key in 0.. {
+        let ask = || limit.key(key).cost(2);
+        let mut tx = pool.begin().await.unwrap();
+        LIMITER.debit(&mut tx, ask()).await.unwrap();
+        let charged = Cut::after(cuts.waits, LIMITER.consume(&mut tx, ask().once("id"))).await;
+        tx.commit().await.unwrap();
+        let mut tx = pool.begin().await.unwrap();
+        let grant = LIMITER.consume(&mut tx, ask().once("id")).await.unwrap().granted().unwrap();
+        let left = LIMITER.balance(&mut tx, ask()).await.unwrap().remaining;
+        assert!(left <= Tokens::new(6), "{left} are left, cut at {}", cuts.waits);
+        let settled = Cut::after(cuts.waits, LIMITER.settle(&mut tx, grant.clone(), 0)).await;
+        tx.commit().await.unwrap();
+        let mut tx = pool.begin().await.unwrap();
+        let again = LIMITER.settle(&mut tx, grant, 0).await;
+        assert!(matches!(again, Ok(_) | Err(Error::ReceiptUsed { .. })), "{again:?}");
+        let back = LIMITER.balance(&mut tx, ask()).await.unwrap().remaining;
+        assert!(back <= left.checked_add(Tokens::new(2)).unwrap(), "{left}, then {back}, cut at {}", cuts.waits);
+        tx.commit().await.unwrap();
+        if !cuts.go_on(charged.is_some() && settled.is_some()) {
             break;
         }
     }
