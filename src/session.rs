@@ -94,12 +94,13 @@ pub(crate) async fn expect_sound(conn: &mut PgConnection, needs: Right) -> Resul
     sqlx::raw_sql(AssertSqlSafe(format!("{IDLE} {role}"))).execute(conn).await.map(drop)
 }
 
-/// Begins a transaction of our own, under these settings. If it fails, the session is not to be used again.
+/// Begins a transaction of our own, under these settings, which begin with its mode. If it fails, the session is not to
+/// be used again.
 pub(crate) async fn begin<'c>(
     conn: &'c mut PgConnection,
     settings: &str,
 ) -> Result<Transaction<'c, Postgres>, sqlx::Error> {
-    conn.begin_with(AssertSqlSafe(format!("begin isolation level read committed read write; {IDLE} {settings}"))).await
+    conn.begin_with(AssertSqlSafe(format!("begin isolation level read committed {settings} {IDLE}"))).await
 }
 
 /// What goes before a statement of the simple protocol, which is then a transaction of its own.

@@ -89,7 +89,7 @@ impl Connection {
     async fn try_acquire(shared: &Shared, server: &Server, limit: &str) -> Result<Self, Error> {
         let failed = |source| database(Step::Acquire, limit, source);
         let (pool, patience) = (&server.pool, shared.settings.acquire_timeout);
-        let (started, asked) = (Instant::now(), server.outage.now());
+        let started = Instant::now();
         let had_idle = pool.num_idle() > 0;
         let pause = if had_idle { LOOK.min(patience / 4) } else { patience / 2 };
         let look = async || (server.outage.now(), server.connect(patience).await.map(drop));
@@ -127,8 +127,8 @@ impl Connection {
                 Ok(Err(sqlx::Error::PoolTimedOut)) | Err(_) => break,
                 Ok(Err(source)) => {
                     let error = failed(source);
-                    if error.is_outage() && !server.outage.has_heard(asked) {
-                        server.outage.confirm(&error);
+                    if error.is_outage() {
+                        server.outage.fail(&error);
                     }
                     return Err(error);
                 }

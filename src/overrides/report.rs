@@ -145,7 +145,7 @@ impl Overrides {
         sql: Query<'_, Postgres, PgArguments>,
     ) -> Result<Option<Override>, OverrideError> {
         let pool = self.inner.pool.as_ref().ok_or(OverrideError::NotWatched)?;
-        let settings = format!("{} {}", session::DEFAULTS, Right::OVERRIDES.own_role());
+        let settings = format!("read write; {} {}", session::DEFAULTS, Right::OVERRIDES.own_role());
         let said = async {
             let mut session = session::take(pool, Right::OVERRIDES).await?;
             let mut tx = session::begin(&mut session, &settings).await?;

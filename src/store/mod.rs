@@ -212,10 +212,11 @@ pub(crate) async fn begin(
     lock_timeout: Duration,
     statement_timeout: Duration,
 ) -> Result<Transaction<'_, Postgres>, sqlx::Error> {
-    session::begin(conn, &timeouts(backend, Some(lock_timeout), statement_timeout)).await
+    let settings = timeouts(backend, Some(lock_timeout), statement_timeout);
+    session::begin(conn, &format!("read write{settings}")).await
 }
 
-/// Settings with timeouts for locks, if they have one, and for statements. If we are cut off from the server, it rolls
+/// Settings behind a mode, with timeouts for locks, if they have one, and for statements. If we are cut off from the server, it rolls
 /// back by itself, because nothing else could free the rows.
 pub(crate) fn timeouts(backend: Backend, lock_timeout: Option<Duration>, statement_timeout: Duration) -> String {
     let (lock, statement) = (lock_timeout.map_or(0, millis), millis(statement_timeout));
@@ -224,12 +225,12 @@ pub(crate) fn timeouts(backend: Backend, lock_timeout: Option<Duration>, stateme
         &format!("set local lock_timeout = {lock}; set local statement_timeout = {statement};"),
     );
     // A node of Citus is idle while others work, so it does not get the setting.
-    format!("set local idle_in_transaction_session_timeout = {statement}; {settings}; {}", own_role(backend))
+    format!("; set local idle_in_transaction_session_timeout = {statement}; {settings}; {}", own_role(backend))
 }
 
 /// The settings that a session began with, for work without bounds of its own.
 pub(crate) fn defaults(backend: Backend) -> String {
-    format!("{} {}", session::DEFAULTS, own_role(backend))
+    format!("read write; {} {}", session::DEFAULTS, own_role(backend))
 }
 
 fn own_role(backend: Backend) -> String {

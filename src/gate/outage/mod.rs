@@ -37,6 +37,8 @@ pub(super) struct Outage {
     built: Instant,
     /// When the last batch was answered, in microseconds since `built`.
     heard: AtomicU64,
+    /// When the last connection could not be opened, likewise; 0 if each could.
+    failed: AtomicU64,
 }
 
 /// Only the task sets it back to fine, and then the task ends.
@@ -53,7 +55,7 @@ pub(super) struct Listener(watch::Receiver<State>);
 impl Outage {
     pub(super) fn new(pool: PgPool, statement_timeout: Duration) -> Self {
         let (state, built) = (watch::Sender::new(State::Fine), Instant::now());
-        Self { pool, statement_timeout, state, built, heard: AtomicU64::new(0) }
+        Self { pool, statement_timeout, state, built, heard: AtomicU64::new(0), failed: AtomicU64::new(0) }
     }
 
     /// The error of the outage, if there is one.
@@ -94,6 +96,17 @@ impl Outage {
         });
         if is_first {
             self.ask(error.clone());
+        }
+    }
+
+    /// A connection could not be opened. The second time within half a second counts as silence, or each call would try
+    /// one more: a server may accept connections, and close each at once.
+    pub(super) fn fail(self: &Arc<Self>, error: &Error) {
+        let now = self.now();
+        let before = self.failed.swap(now, Ordering::Relaxed);
+        let is_soon = u128::from(now.saturating_sub(before)) < EVERY.as_micros();
+        if before > 0 && is_soon && !self.has_heard(before) {
+            self.confirm(error);
         }
     }
 
