@@ -324,13 +324,16 @@ async fn a_statement_that_somebody_cancels_opens_no_gate() {
     sqlx::raw_sql("lock table tollgate.durable").execute(&mut *held).await.unwrap();
     let cancel = "select count(pg_cancel_backend(pid)) from pg_stat_activity
                    where datname = current_database() and wait_event_type = 'Lock'";
-    let (decided, ()) = tokio::join!(soon(gate.consume(HOT.key("k"))), async {
-        let mut cancelled = 0;
-        while cancelled < 3 {
-            cancelled += sqlx::query_scalar::<_, i64>(cancel).fetch_one(&mut *held).await.unwrap();
-        }
-        held.rollback().await.unwrap();
-    });
+    let (decided, ()) = tokio::join!(
+        soon(gate.consume(HOT.key("k"))),
+        soon(async {
+            let mut cancelled = 0;
+            while cancelled < 3 {
+                cancelled += sqlx::query_scalar::<_, i64>(cancel).fetch_one(&mut *held).await.unwrap();
+            }
+            held.rollback().await.unwrap();
+        })
+    );
     // Its caller hears of it, or the gate tried again.
     if let Ok(decided) = decided {
         assert_eq!(decided.granted().unwrap().source, Source::Database);
