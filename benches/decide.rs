@@ -16,7 +16,7 @@ use criterion::{BatchSize, Criterion, Throughput, criterion_group, criterion_mai
 use governor::clock::{Clock, DefaultClock, FakeRelativeClock, Reference};
 use governor::{NotUntil, Quota, RateLimiter};
 use tollgate::algebra::{Ask, Pool, State, Terms, Timestamp, TooDeep, Verdict};
-use tollgate::plan::{Call, Plan};
+use tollgate::plan::{Plan, Verb};
 use tollgate::{Key, Limit, SECOND, Tokens};
 
 /// Never exhausted.
@@ -82,7 +82,7 @@ fn plans(c: &mut Criterion) {
         let mut user = 0;
         let mut batch = || {
             let batch: Vec<_> =
-                (user..user + calls).map(|user| Call::consume([PER_USER.key(user * 7919 % KEYS)])).collect();
+                (user..user + calls).map(|user| Verb::consume([PER_USER.key(user * 7919 % KEYS)])).collect();
             user += calls;
             batch
         };

@@ -9,7 +9,7 @@ use crate::error::Error;
 use crate::meter::{self, By};
 use crate::overrides::Overrides;
 use crate::parts::Parts;
-use crate::plan::{Answer, Call, CheckedCall};
+use crate::plan::{Answer, CheckedCall, Verb};
 use crate::text::Text;
 
 /// The most keys that one call may ask, unless its limiter or gate says otherwise. On a busy machine a call of 2 000
@@ -20,7 +20,7 @@ pub(crate) const MAX_KEYS: usize = 2_000;
 /// The call, if it is valid, over tables with so many parts, with an id if it needs one, and under the overrides, if
 /// there are any. It asks for the instant only if there are overrides.
 pub(crate) fn checked(
-    call: Call,
+    call: Verb,
     parts: Parts,
     max_keys: usize,
     overrides: Option<&Overrides>,

@@ -1,5 +1,5 @@
 use tollgate::algebra::{Ask, List, Pool, State, Terms, Timestamp, Verdict};
-use tollgate::plan::{Call, Plan};
+use tollgate::plan::{Plan, Verb};
 use tollgate::{HOUR, Limit, MINUTE, Tokens};
 
 use crate::settled::{answer, expect_named};
@@ -171,13 +171,13 @@ impl Asked<'_> {
     fn expect_answers(&self) {
         let request = || self.limit.key("k").cost(self.cost);
         for call in [
-            Call::consume([request()]),
-            Call::reserve([request()]),
-            Call::check([request()]),
-            Call::credit(request()),
-            Call::debit(request()),
-            Call::reset(request()),
-            Call::look(request()),
+            Verb::consume([request()]),
+            Verb::reserve([request()]),
+            Verb::check([request()]),
+            Verb::credit(request()),
+            Verb::debit(request()),
+            Verb::reset(request()),
+            Verb::look(request()),
         ] {
             let plan = match Plan::new([call.with_id(1)]) {
                 Ok(plan) => plan,

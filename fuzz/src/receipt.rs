@@ -1,6 +1,6 @@
 use serde::{Deserialize, Serialize};
 use tollgate::algebra::Timestamp;
-use tollgate::plan::{Answer, Call, CallName, CallRow, Plan};
+use tollgate::plan::{self, Answer, CallName, CallRow, Plan};
 use tollgate::{Receipt, Tokens};
 
 use crate::input::{Row, expect_round_trip, found, read};
@@ -63,16 +63,16 @@ enum Verb {
 }
 
 impl Verb {
-    fn of(&self, receipt: Receipt) -> Call {
+    fn of(&self, receipt: Receipt) -> plan::Verb {
         match self {
-            Self::Settle(cost) => Call::settle(receipt, Tokens::from_micros(*cost)),
+            Self::Settle(cost) => plan::Verb::settle(receipt, Tokens::from_micros(*cost)),
             Self::SettleEach(costs) => {
                 let costs: Vec<_> = costs.iter().map(|cost| Tokens::from_micros(*cost)).collect();
-                Call::settle_each(receipt, &costs)
+                plan::Verb::settle_each(receipt, &costs)
             }
-            Self::Cancel => Call::cancel(receipt),
-            Self::Renew => Call::renew(&receipt),
-            Self::Release => Call::release(&receipt),
+            Self::Cancel => plan::Verb::cancel(receipt),
+            Self::Renew => plan::Verb::renew(&receipt),
+            Self::Release => plan::Verb::release(&receipt),
         }
     }
 }

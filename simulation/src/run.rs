@@ -1,7 +1,7 @@
 use std::collections::VecDeque;
 
 use tollgate::algebra::Timestamp;
-use tollgate::plan::{Answer, Call, Plan};
+use tollgate::plan::{Answer, Plan, Verb};
 use tollgate::{Error, Key, LimitKind, Tokens};
 
 use crate::arrival::Arrival;
@@ -29,7 +29,7 @@ pub struct Simulation {
 struct End {
     ended: Ended,
     granted_at: Timestamp,
-    call: Option<Call>,
+    call: Option<Verb>,
 }
 
 impl Simulation {
@@ -106,7 +106,7 @@ impl Simulation {
     }
 
     /// The plan of a call under the cuts of its limits.
-    fn plan_of(&self, call: Call, at: Timestamp) -> Result<Plan, Error> {
+    fn plan_of(&self, call: Verb, at: Timestamp) -> Result<Plan, Error> {
         Plan::new([call.under(|limit, _| self.rows.exception(limit, at))])
     }
 
@@ -114,7 +114,7 @@ impl Simulation {
     /// follow.
     fn go_on(&mut self, Arrival { at, cost, .. }: &Arrival) -> Result<(), Error> {
         let Trial { service: Some(service), rules, .. } = &self.trial else { return Ok(()) };
-        let plan = Plan::new([Call::consume([service.takes(*at).global().cost(*cost)])]);
+        let plan = Plan::new([Verb::consume([service.takes(*at).global().cost(*cost)])]);
         match plan.and_then(|plan| self.service.decide(&plan, *at)) {
             Ok(Answer::Granted { .. }) => return Ok(()),
             Ok(_) | Err(Error::CostExceedsCapacity { .. }) => {}
@@ -170,14 +170,14 @@ impl Simulation {
         let Trial { rules, funds, .. } = &self.trial;
         for rule in rules.iter().filter(|rule| *funds != Tokens::ZERO && rule.limit.kind == LimitKind::Wallet) {
             if !self.rows.has(&rule.look(key)?) {
-                self.rows.decide(&Plan::new([Call::credit(rule.request(key).cost(*funds))])?, *at)?;
+                self.rows.decide(&Plan::new([Verb::credit(rule.request(key).cost(*funds))])?, *at)?;
             }
         }
         Ok(())
     }
 
     /// Remembers how a call ends, behind those that end before it or with it.
-    fn remember(&mut self, granted_at: Timestamp, (ended, call): (Ended, Option<Call>)) {
+    fn remember(&mut self, granted_at: Timestamp, (ended, call): (Ended, Option<Verb>)) {
         let place = self.ends.partition_point(|end| end.ended.at <= ended.at);
         self.ends.insert(place, End { ended, granted_at, call });
     }

@@ -2,7 +2,7 @@ use std::num::NonZeroU64;
 use std::time::Duration;
 
 use tollgate::algebra::{Terms, Timestamp};
-use tollgate::plan::{Call, Plan};
+use tollgate::plan::{Plan, Verb};
 use tollgate::{Charge, Error, Key, Limit, Receipt, Request, SlowDown, Tokens, first_of};
 
 use crate::arrival::Arrival;
@@ -81,18 +81,18 @@ pub enum EndedBy {
 
 impl Trial {
     /// The call of an arrival.
-    pub(crate) fn call(&self, call: &Arrival) -> Call {
+    pub(crate) fn call(&self, call: &Arrival) -> Verb {
         let request = |rule: &Rule| rule.request(&call.key).cost(call.cost);
         let requests = self.rules.iter().map(request);
         match self.asking {
-            _ if self.reserve => Call::reserve(requests),
-            Asking::All => Call::consume(requests),
+            _ if self.reserve => Verb::reserve(requests),
+            Asking::All => Verb::consume(requests),
             Asking::Lending(kept) => {
                 let shared = self.rules.iter().filter(|rule| rule.is_global);
                 let lent = shared.map(|rule| request(rule).leaving(kept)).collect();
-                Call::consume(first_of([requests.collect::<Vec<_>>(), lent]))
+                Verb::consume(first_of([requests.collect::<Vec<_>>(), lent]))
             }
-            Asking::InTurn => Call::consume(first_of(requests.map(|request| [request]))),
+            Asking::InTurn => Verb::consume(first_of(requests.map(|request| [request]))),
         }
     }
 
@@ -103,7 +103,7 @@ impl Trial {
         number: u128,
         receipt: &Receipt,
         ready_at: Timestamp,
-    ) -> [Option<(Ended, Option<Call>)>; 2] {
+    ) -> [Option<(Ended, Option<Verb>)>; 2] {
         let charges: Vec<_> =
             receipt.charges.iter().filter(|charge| charge.lease_ends_at().is_none()).cloned().collect();
         let leases_end = receipt.charges.iter().filter_map(Charge::lease_ends_at).min();
@@ -121,12 +121,12 @@ impl Trial {
         let ending = match (done_at, self.used) {
             (Some(done_at), Some(used)) => {
                 let left = if holds(done_at) { receipt.clone() } else { charges.into() };
-                Some((done_at, EndedBy::Work, Some(Call::settle(left, used))))
+                Some((done_at, EndedBy::Work, Some(Verb::settle(left, used))))
             }
-            (Some(done_at), None) => holds(done_at).then(|| (done_at, EndedBy::Work, Some(Call::release(receipt)))),
+            (Some(done_at), None) => holds(done_at).then(|| (done_at, EndedBy::Work, Some(Verb::release(receipt)))),
             // A lapse is a settlement at nothing, at its instant and without the leases.
             (None, _) => {
-                lapses_at.map(|lapses_at| (lapses_at, EndedBy::Lapse, Some(Call::settle(charges.into(), Tokens::ZERO))))
+                lapses_at.map(|lapses_at| (lapses_at, EndedBy::Lapse, Some(Verb::settle(charges.into(), Tokens::ZERO))))
             }
         };
         [lease_over, ending].map(|end| end.map(|(at, by, call)| (Ended { at, call: number, by }, call)))
@@ -145,7 +145,7 @@ impl Rule {
     ///
     /// Those of [`Plan::new`].
     pub fn look(&self, key: &Key) -> Result<Look, Error> {
-        let plan = Plan::new([Call::look(self.request(key))])?;
+        let plan = Plan::new([Verb::look(self.request(key))])?;
         let (limit, key) = (self.limit.clone(), if self.is_global { Key::GLOBAL } else { key.clone() });
         Ok(Look { plan, terms: Terms::of(&limit, &key), limit, key })
     }

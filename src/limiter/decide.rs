@@ -7,11 +7,11 @@ use crate::checked::{checked, expect_few, overruled, tell};
 use crate::error::Error;
 use crate::execution::{Answers, Execution, Look, only};
 use crate::meter::By;
-use crate::plan::{Answer, Call, CheckedCall, Plan};
+use crate::plan::{Answer, CheckedCall, Plan, Verb};
 use crate::store::{Store, by_table_and_part};
 
 impl Limiter {
-    pub(super) async fn decide(&self, conn: &mut PgConnection, call: Call) -> Result<Answer, Error> {
+    pub(super) async fn decide(&self, conn: &mut PgConnection, call: Verb) -> Result<Answer, Error> {
         let call = self.checked(call)?;
         if let Some(answer) = self.overruled(&call) {
             return Ok(answer);
@@ -26,7 +26,7 @@ impl Limiter {
     pub(super) async fn decide_each<T>(
         &self,
         conn: &mut PgConnection,
-        calls: impl Iterator<Item = Call>,
+        calls: impl Iterator<Item = Verb>,
         convert: fn(Answer) -> T,
     ) -> Result<Vec<Result<T, Error>>, Error> {
         // Calls that are wrong, or already answered, are not planned.
@@ -62,7 +62,7 @@ impl Limiter {
         Ok(each.collect())
     }
 
-    fn checked(&self, call: Call) -> Result<CheckedCall, Error> {
+    fn checked(&self, call: Verb) -> Result<CheckedCall, Error> {
         checked(call, self.backend.parts, self.max_keys, self.overrides.as_ref(), || self.at)
     }
 

@@ -5,7 +5,7 @@ use crate::balance::Balance;
 use crate::decision::{Decision, Reservation};
 use crate::error::Error;
 use crate::plan::settlement::Settlement;
-use crate::plan::{Answer, Call};
+use crate::plan::{Answer, Verb};
 use crate::receipt::Receipt;
 use crate::request::Request;
 use crate::tokens::{Tokens, TokensError};
@@ -28,7 +28,7 @@ impl Limiter {
         tx: &mut impl InTransaction,
         requests: impl IntoIterator<Item = Request>,
     ) -> Result<Decision, Error> {
-        self.decide(tx.connection(), Call::consume(requests)).await.map(Answer::grant)
+        self.decide(tx.connection(), Verb::consume(requests)).await.map(Answer::grant)
     }
 
     /// Decides many calls in one go, each by itself: in as many round trips as one call of several limits. Each call is
@@ -68,7 +68,7 @@ impl Limiter {
         tx: &mut impl InTransaction,
         calls: impl IntoIterator<Item: IntoIterator<Item = Request>>,
     ) -> Result<Vec<Result<Decision, Error>>, Error> {
-        self.decide_each(tx.connection(), calls.into_iter().map(Call::consume), Answer::grant).await
+        self.decide_each(tx.connection(), calls.into_iter().map(Verb::consume), Answer::grant).await
     }
 
     /// Takes tokens now, to be spent as soon as they are there: at once, or at the instant that the reservation names.
@@ -85,7 +85,7 @@ impl Limiter {
         tx: &mut impl InTransaction,
         requests: impl IntoIterator<Item = Request>,
     ) -> Result<Decision<Reservation>, Error> {
-        self.decide(tx.connection(), Call::reserve(requests)).await.map(Answer::reservation)
+        self.decide(tx.connection(), Verb::reserve(requests)).await.map(Answer::reservation)
     }
 
     /// Reserves for many calls in one go, each by itself, as [`consume_each`](Self::consume_each) does.
@@ -98,7 +98,7 @@ impl Limiter {
         tx: &mut impl InTransaction,
         calls: impl IntoIterator<Item: IntoIterator<Item = Request>>,
     ) -> Result<Vec<Result<Decision<Reservation>, Error>>, Error> {
-        self.decide_each(tx.connection(), calls.into_iter().map(Call::reserve), Answer::reservation).await
+        self.decide_each(tx.connection(), calls.into_iter().map(Verb::reserve), Answer::reservation).await
     }
 
     /// Answers as [`consume`](Self::consume) would now, without a lock, and takes nothing.
@@ -114,7 +114,7 @@ impl Limiter {
         conn: &mut PgConnection,
         requests: impl IntoIterator<Item = Request>,
     ) -> Result<Decision, Error> {
-        self.decide(conn, Call::check(requests)).await.map(Answer::grant)
+        self.decide(conn, Verb::check(requests)).await.map(Answer::grant)
     }
 
     /// Tells how much a limit holds for a key now, without a lock. The request's cost does not matter.
@@ -125,7 +125,7 @@ impl Limiter {
     ///
     /// Those of [`consume`](Self::consume).
     pub async fn balance(&self, conn: &mut PgConnection, request: Request) -> Result<Balance, Error> {
-        self.decide(conn, Call::look(request)).await.map(Answer::balance)
+        self.decide(conn, Verb::look(request)).await.map(Answer::balance)
     }
 
     /// Gives tokens, up to the capacity; a [wallet](crate::Limit::wallet) has none.
@@ -134,7 +134,7 @@ impl Limiter {
     ///
     /// Those of [`consume`](Self::consume).
     pub async fn credit(&self, tx: &mut impl InTransaction, request: Request) -> Result<Balance, Error> {
-        self.decide(tx.connection(), Call::credit(request)).await.map(Answer::balance)
+        self.decide(tx.connection(), Verb::credit(request)).await.map(Answer::balance)
     }
 
     /// Takes tokens whatever the balance is. The missing tokens become a debt, which may be deeper than `max_reserved`.
@@ -143,7 +143,7 @@ impl Limiter {
     ///
     /// Those of [`consume`](Self::consume); [`Error::DoesNotFit`] for a debt that is too deep.
     pub async fn debit(&self, tx: &mut impl InTransaction, request: Request) -> Result<Balance, Error> {
-        self.decide(tx.connection(), Call::debit(request)).await.map(Answer::balance)
+        self.decide(tx.connection(), Verb::debit(request)).await.map(Answer::balance)
     }
 
     /// Fills a key up, forgives its debts, and mends a row whose instant lies in the future. Empties a wallet. Deletes
@@ -153,7 +153,7 @@ impl Limiter {
     ///
     /// Those of [`consume`](Self::consume).
     pub async fn reset(&self, tx: &mut impl InTransaction, request: Request) -> Result<Balance, Error> {
-        self.decide(tx.connection(), Call::reset(request)).await.map(Answer::balance)
+        self.decide(tx.connection(), Verb::reset(request)).await.map(Answer::balance)
     }
 
     /// Brings the charges of a receipt to their actual cost. An estimate that was too high gives tokens back. An
@@ -178,7 +178,7 @@ impl Limiter {
     ) -> Result<Settlement, Error> {
         let receipt = receipt.into();
         let actual = receipt.actual_cost(actual)?;
-        self.decide(tx.connection(), Call::settle(receipt, actual)).await.map(Answer::settlement)
+        self.decide(tx.connection(), Verb::settle(receipt, actual)).await.map(Answer::settlement)
     }
 
     /// Settles with an actual cost for each request, in the order of the requests.
@@ -193,7 +193,7 @@ impl Limiter {
         receipt: impl Into<Receipt>,
         costs: &[Tokens],
     ) -> Result<Settlement, Error> {
-        self.decide(tx.connection(), Call::settle_each(receipt.into(), costs)).await.map(Answer::settlement)
+        self.decide(tx.connection(), Verb::settle_each(receipt.into(), costs)).await.map(Answer::settlement)
     }
 
     /// Gives back the charges of a receipt, up to `ready_at`, and not later.
@@ -206,7 +206,7 @@ impl Limiter {
     /// [`Error::TooLateToCancel`] for a call that lapses and is ready: it lapses as before. Those of
     /// [`settle`](Self::settle).
     pub async fn cancel(&self, tx: &mut impl InTransaction, receipt: impl Into<Receipt>) -> Result<Settlement, Error> {
-        self.decide(tx.connection(), Call::cancel(receipt.into())).await.map(Answer::settlement)
+        self.decide(tx.connection(), Verb::cancel(receipt.into())).await.map(Answer::settlement)
     }
 
     /// Lets each lease of a receipt last for its limit's period from now on, and returns the receipt with the new ends.
@@ -218,7 +218,7 @@ impl Limiter {
     /// [`CallError::NothingAsked`](crate::CallError::NothingAsked) for a receipt without leases; those of
     /// [`consume`](Self::consume).
     pub async fn renew(&self, tx: &mut impl InTransaction, receipt: &Receipt) -> Result<Receipt, Error> {
-        self.decide(tx.connection(), Call::renew(receipt)).await.map(|answer| answer.renewal(receipt))
+        self.decide(tx.connection(), Verb::renew(receipt)).await.map(|answer| answer.renewal(receipt))
     }
 
     /// Ends each lease of a receipt: its tokens are free when the transaction commits. Other charges stay as they are.
@@ -227,6 +227,6 @@ impl Limiter {
     ///
     /// Those of [`renew`](Self::renew).
     pub async fn release(&self, tx: &mut impl InTransaction, receipt: impl Into<Receipt>) -> Result<Settlement, Error> {
-        self.decide(tx.connection(), Call::release(&receipt.into())).await.map(Answer::settlement)
+        self.decide(tx.connection(), Verb::release(&receipt.into())).await.map(Answer::settlement)
     }
 }

@@ -1,5 +1,5 @@
 //! Overrides of limits: other numbers, slower, deny or unlimited, for a key or for every key. `row.rs` says which one
-//! counts, and `Call::under` in `plan` applies it.
+//! counts, and `Verb::under` in `plan` applies it.
 
 #![expect(clippy::disallowed_methods, reason = "the monotonic clock says how long ago the database's clock was read")]
 
@@ -25,7 +25,7 @@ use crate::algebra::Timestamp;
 use crate::key::Key;
 use crate::limit::Limit;
 use crate::lock;
-use crate::plan::{Call, Exception};
+use crate::plan::{Exception, Verb};
 use crate::session::{self, Right};
 use fault::failed;
 pub use fault::{OverrideError, SlowDownFault};
@@ -182,7 +182,7 @@ impl Overrides {
     }
 
     /// The same call under the overrides of its limits, at an instant or at present.
-    pub(crate) fn over(&self, call: Call, at: Option<Timestamp>) -> Call {
+    pub(crate) fn over(&self, call: Verb, at: Option<Timestamp>) -> Verb {
         if self.inner.is_empty.load(Ordering::Relaxed) {
             return call;
         }

@@ -10,13 +10,13 @@
 //!
 //! ```
 //! use tollgate::algebra::Timestamp;
-//! use tollgate::plan::{Answer, Call, Plan};
+//! use tollgate::plan::{Answer, Plan, Verb};
 //! use tollgate::{Limit, MINUTE};
 //!
 //! const PER_USER: Limit = Limit::token_bucket("per_user", 2, MINUTE);
 //! const TOTAL: Limit = Limit::token_bucket("total", 1, MINUTE);
 //!
-//! let ada = || Call::consume([TOTAL.global(), PER_USER.key("ada")]);
+//! let ada = || Verb::consume([TOTAL.global(), PER_USER.key("ada")]);
 //! let plan = Plan::new([ada(), ada()])?;
 //! assert_eq!(plan.rows()[0].name(), "per_user", "rows come in lock order");
 //!
@@ -31,7 +31,6 @@
 mod alteration;
 mod alternatives;
 mod answer;
-mod call;
 mod checked_call;
 mod cut;
 mod exception;
@@ -45,18 +44,19 @@ pub(crate) mod settlement;
 mod settling;
 #[cfg(test)]
 mod tests;
+mod verb;
 
 use std::cmp::Reverse;
 
 pub(crate) use alteration::Alteration;
 pub use answer::Answer;
-pub use call::Call;
 pub(crate) use checked_call::CheckedCall;
 pub use cut::Cut;
 pub use exception::{Exception, Ruling};
 pub(crate) use item::Item;
 pub use ledger::{CallChange, Change};
 pub use row::Row;
+pub use verb::Verb;
 
 use crate::algebra::{Ask, Pool, State, Terms, Timestamp, Verdict};
 pub use crate::call_name::CallName;
@@ -101,8 +101,8 @@ impl Plan {
     ///
     /// [`Error::Key`] and [`Error::Call`] for a call that is wrong, and [`Error::CostExceedsCapacity`] for one that can
     /// never be granted.
-    pub fn new(calls: impl IntoIterator<Item = Call>) -> Result<Self, Error> {
-        calls.into_iter().map(Call::checked).collect::<Result<Vec<_>, _>>().map(Self::of)
+    pub fn new(calls: impl IntoIterator<Item = Verb>) -> Result<Self, Error> {
+        calls.into_iter().map(Verb::checked).collect::<Result<Vec<_>, _>>().map(Self::of)
     }
 
     /// Plans calls that are already checked.

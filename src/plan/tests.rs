@@ -2,7 +2,7 @@
 //! description.
 
 use super::item::Target;
-use super::{Answer, Call, CheckedCall, Cut, Exception, Outcome, Plan, Ruling};
+use super::{Answer, CheckedCall, Cut, Exception, Outcome, Plan, Ruling, Verb};
 use crate::algebra::{Rest, State, Timestamp};
 use crate::call_error::CallError;
 use crate::error::Error;
@@ -16,7 +16,7 @@ pub(super) const SLOTS: Limit = Limit::concurrency("slots", 2, MINUTE);
 pub(super) const WALLET: Limit = Limit::wallet("wallet");
 
 /// Each thing that is true of a call, and what it counts.
-fn said(call: Call) -> String {
+fn said(call: Verb) -> String {
     let call = call.checked().unwrap();
     let facts = [
         ("takes", call.takes()),
@@ -39,14 +39,14 @@ fn said(call: Call) -> String {
     said.join(", ")
 }
 
-pub(super) fn decided(calls: impl IntoIterator<Item = Call>, found: &[Option<State>]) -> Outcome {
+pub(super) fn decided(calls: impl IntoIterator<Item = Verb>, found: &[Option<State>]) -> Outcome {
     let plan = Plan::new(calls).unwrap();
     plan.decide(found, &vec![None; plan.names().len()], NOW)
 }
 
 /// The receipt of a granted call over missing rows.
 pub(super) fn receipt(requests: impl IntoIterator<Item = Request>) -> Receipt {
-    let plan = Plan::new([Call::consume(requests).with_id(1)]).unwrap();
+    let plan = Plan::new([Verb::consume(requests).with_id(1)]).unwrap();
     let mut outcome = plan.decide(&vec![None; plan.rows().len()], &vec![None; plan.names().len()], NOW);
     let Ok(Answer::Granted { receipt, .. }) = outcome.answers.remove(0) else { panic!("{plan:?}") };
     receipt
@@ -54,23 +54,23 @@ pub(super) fn receipt(requests: impl IntoIterator<Item = Request>) -> Receipt {
 
 /// A row of `BUCKET` of which so much is used.
 pub(super) fn used(tokens: u32) -> State {
-    let changes = decided([Call::consume([BUCKET.key("k").cost(tokens)])], &[None]).changes;
+    let changes = decided([Verb::consume([BUCKET.key("k").cost(tokens)])], &[None]).changes;
     changes.into_iter().next().unwrap().state
 }
 
 #[test]
 fn a_call_that_takes_inserts_and_one_that_looks_does_not() {
     for (call, expected) in [
-        (Call::consume([BUCKET.key("k")]), "takes, inserts, 1 rows"),
-        (Call::consume([BUCKET.key("k").cost(0)]), "takes, 1 rows"),
-        (Call::consume([BUCKET.key("k").cost(0), SHARDED.key("k")]), "takes, inserts, 4 rows"),
-        (Call::reserve([BUCKET.key("k"), BUCKET.key("l")]), "takes, inserts, 2 rows"),
-        (Call::consume([SLOTS.key("k")]).with_id(1), "takes, held, inserts, 1 rows"),
-        (Call::consume([BUCKET.key("k").once("id")]), "takes, may repeat, stored, inserts, 1 rows"),
-        (Call::consume([BUCKET.key("k").lapses_after(MINUTE)]), "takes, stored, inserts, lapses after 60s, 1 rows"),
-        (Call::consume([BUCKET.key("k").tracked_for(MINUTE)]), "takes, stored, inserts, 1 rows"),
-        (Call::check([SHARDED.key("k")]), "looks, 3 rows"),
-        (Call::look(SHARDED.key("k")), "looks, 3 rows"),
+        (Verb::consume([BUCKET.key("k")]), "takes, inserts, 1 rows"),
+        (Verb::consume([BUCKET.key("k").cost(0)]), "takes, 1 rows"),
+        (Verb::consume([BUCKET.key("k").cost(0), SHARDED.key("k")]), "takes, inserts, 4 rows"),
+        (Verb::reserve([BUCKET.key("k"), BUCKET.key("l")]), "takes, inserts, 2 rows"),
+        (Verb::consume([SLOTS.key("k")]).with_id(1), "takes, held, inserts, 1 rows"),
+        (Verb::consume([BUCKET.key("k").once("id")]), "takes, may repeat, stored, inserts, 1 rows"),
+        (Verb::consume([BUCKET.key("k").lapses_after(MINUTE)]), "takes, stored, inserts, lapses after 60s, 1 rows"),
+        (Verb::consume([BUCKET.key("k").tracked_for(MINUTE)]), "takes, stored, inserts, 1 rows"),
+        (Verb::check([SHARDED.key("k")]), "looks, 3 rows"),
+        (Verb::look(SHARDED.key("k")), "looks, 3 rows"),
     ] {
         assert_eq!(said(call), expected);
     }
@@ -80,15 +80,15 @@ fn a_call_that_takes_inserts_and_one_that_looks_does_not() {
 fn a_call_that_alters_says_what_it_raises() {
     let rest = Rest { tokens: Tokens::ONE, stood_at: NOW, until: NOW };
     for (call, expected) in [
-        (Call::credit(BUCKET.key("k")), "raises, tokens of bucket, 1 rows"),
-        (Call::credit(WALLET.key("k")), "inserts, raises, tokens of wallet, 1 rows"),
-        (Call::credit(BUCKET.key("k").once("id")), "may repeat, stored, raises, tokens of bucket, 1 rows"),
-        (Call::credit(SHARDED.key("k")), "inserts, raises, tokens of sharded, 3 rows"),
-        (Call::debit(BUCKET.key("k")), "inserts, 1 rows"),
-        (Call::debit(BUCKET.key("k").cost(0)), "1 rows"),
-        (Call::give_back(BUCKET.key("k"), rest), "raises, tokens of bucket, 1 rows"),
-        (Call::reset(SHARDED.key("k")), "inserts, raises, stale from shard 3, tokens of sharded, 3 rows"),
-        (Call::reset(SLOTS.key("k")), "raises, stale from shard 1, lease of slots, 1 rows"),
+        (Verb::credit(BUCKET.key("k")), "raises, tokens of bucket, 1 rows"),
+        (Verb::credit(WALLET.key("k")), "inserts, raises, tokens of wallet, 1 rows"),
+        (Verb::credit(BUCKET.key("k").once("id")), "may repeat, stored, raises, tokens of bucket, 1 rows"),
+        (Verb::credit(SHARDED.key("k")), "inserts, raises, tokens of sharded, 3 rows"),
+        (Verb::debit(BUCKET.key("k")), "inserts, 1 rows"),
+        (Verb::debit(BUCKET.key("k").cost(0)), "1 rows"),
+        (Verb::give_back(BUCKET.key("k"), rest), "raises, tokens of bucket, 1 rows"),
+        (Verb::reset(SHARDED.key("k")), "inserts, raises, stale from shard 3, tokens of sharded, 3 rows"),
+        (Verb::reset(SLOTS.key("k")), "raises, stale from shard 1, lease of slots, 1 rows"),
     ] {
         assert_eq!(said(call), expected);
     }
@@ -99,14 +99,14 @@ fn a_settlement_says_what_it_raises_and_whether_it_takes_more() {
     let charged = || receipt([BUCKET.key("k").cost(2), SLOTS.key("k")]);
     let both = "settles, raises, tokens of bucket, lease of slots, 2 rows";
     for (call, expected) in [
-        (Call::settle(charged(), Tokens::ONE), both),
-        (Call::settle(charged(), Tokens::new(2)), "settles, raises, lease of slots, 2 rows"),
-        (Call::settle(charged(), Tokens::new(3)), "settles, inserts, raises, lease of slots, 2 rows"),
-        (Call::cancel(charged()), both),
-        (Call::renew(&charged()), "settles, 1 rows"),
-        (Call::release(&charged()), "settles, raises, lease of slots, 1 rows"),
+        (Verb::settle(charged(), Tokens::ONE), both),
+        (Verb::settle(charged(), Tokens::new(2)), "settles, raises, lease of slots, 2 rows"),
+        (Verb::settle(charged(), Tokens::new(3)), "settles, inserts, raises, lease of slots, 2 rows"),
+        (Verb::cancel(charged()), both),
+        (Verb::renew(&charged()), "settles, 1 rows"),
+        (Verb::release(&charged()), "settles, raises, lease of slots, 1 rows"),
         (
-            Call::cancel(receipt([BUCKET.key("k").lapses_after(MINUTE)])),
+            Verb::cancel(receipt([BUCKET.key("k").lapses_after(MINUTE)])),
             "settles, stored, raises, tokens of bucket, 1 rows",
         ),
     ] {
@@ -117,14 +117,14 @@ fn a_settlement_says_what_it_raises_and_whether_it_takes_more() {
 #[test]
 fn a_stored_call_that_lapses_gives_its_tokens_back() {
     let request = || [BUCKET.key("k").lapses_after(MINUTE)];
-    let row = decided([Call::consume(request()).with_id(1)], &[None]).calls.remove(0).row().unwrap().clone();
-    assert_eq!(said(Call::lapse(row)), "settles, stored, inserts, raises, tokens of bucket, 1 rows");
+    let row = decided([Verb::consume(request()).with_id(1)], &[None]).calls.remove(0).row().unwrap().clone();
+    assert_eq!(said(Verb::lapse(row)), "settles, stored, inserts, raises, tokens of bucket, 1 rows");
 }
 
 #[test]
 fn a_call_lies_in_a_part_if_all_its_rows_do() {
     let parts = Parts::new(8);
-    let part = |calls: &[Request], parts| Call::consume(calls.to_vec()).checked_for(parts).unwrap().part();
+    let part = |calls: &[Request], parts| Verb::consume(calls.to_vec()).checked_for(parts).unwrap().part();
     let of = |key: &str| part(&[BUCKET.key(key)], parts);
     let other = (0..99).map(|key| key.to_string()).find(|key| of(key) != of("k")).unwrap();
     assert_eq!(of("k"), Some(parts.of(&Key::new("k").unwrap())));
@@ -135,26 +135,26 @@ fn a_call_lies_in_a_part_if_all_its_rows_do() {
 
 #[test]
 fn the_first_row_of_each_shard_is_the_same() {
-    let plan = Plan::new([Call::look(SHARDED.key("k"))]).unwrap();
+    let plan = Plan::new([Verb::look(SHARDED.key("k"))]).unwrap();
     assert!(plan.rows().iter().all(|row| row.first() == plan.rows()[0]));
 }
 
 #[test]
 fn one_row_needs_a_balance_if_only_that_can_refuse_its_call() {
-    let need = |calls: Vec<Call>| Plan::new(calls).unwrap().need().map(|need| need.balance);
-    let of = |request: Request| need(vec![Call::consume([request])]);
+    let need = |calls: Vec<Verb>| Plan::new(calls).unwrap().need().map(|need| need.balance);
+    let of = |request: Request| need(vec![Verb::consume([request])]);
     assert_eq!(of(BUCKET.key("k").cost(3)), Some(Tokens::new(3)));
     assert_eq!(of(BUCKET.key("k").once("id")), None);
     assert_eq!(of(SHARDED.key("k")), None);
-    assert_eq!(need(vec![Call::consume([BUCKET.key("k"), BUCKET.key("l")])]), None);
-    assert_eq!(need(vec![Call::consume([BUCKET.key("k")]), Call::consume([BUCKET.key("k")])]), None);
-    assert_eq!(need(vec![Call::check([BUCKET.key("k")])]), None);
-    assert_eq!(need(vec![Call::consume([BUCKET.key("k")]).under(|_, _| Some(unlimited("")))]), None);
+    assert_eq!(need(vec![Verb::consume([BUCKET.key("k"), BUCKET.key("l")])]), None);
+    assert_eq!(need(vec![Verb::consume([BUCKET.key("k")]), Verb::consume([BUCKET.key("k")])]), None);
+    assert_eq!(need(vec![Verb::check([BUCKET.key("k")])]), None);
+    assert_eq!(need(vec![Verb::consume([BUCKET.key("k")]).under(|_, _| Some(unlimited("")))]), None);
 }
 
 #[test]
 fn a_need_is_missed_by_a_lower_balance_of_a_row() {
-    let need = |cost: u32| Plan::new([Call::consume([BUCKET.key("k").cost(cost)])]).unwrap().need().unwrap();
+    let need = |cost: u32| Plan::new([Verb::consume([BUCKET.key("k").cost(cost)])]).unwrap().need().unwrap();
     let row = used(8);
     let is_missed = |cost| need(cost).is_missed(Some(&row), NOW);
     assert_eq!([1, 2, 3].map(is_missed), [false, false, true]);
@@ -163,8 +163,8 @@ fn a_need_is_missed_by_a_lower_balance_of_a_row() {
 
 #[test]
 fn an_absent_row_is_trusted_by_a_call_that_inserts_nothing() {
-    let plan = |calls: [Call; 2]| Plan::new(calls).unwrap();
-    let (take, look) = (|key: &str| Call::consume([BUCKET.key(key)]), |key: &str| Call::check([BUCKET.key(key)]));
+    let plan = |calls: [Verb; 2]| Plan::new(calls).unwrap();
+    let (take, look) = (|key: &str| Verb::consume([BUCKET.key(key)]), |key: &str| Verb::check([BUCKET.key(key)]));
     assert!(plan([take("k"), look("l")]).trusts_absence(&[Some(used(1)), None]));
     assert!(!plan([take("k"), look("l")]).trusts_absence(&[None, Some(used(1))]));
     assert!(!plan([take("k"), take("l")]).trusts_absence(&[None, None]));
@@ -174,8 +174,8 @@ fn an_absent_row_is_trusted_by_a_call_that_inserts_nothing() {
 
 #[test]
 fn a_plan_of_calls_that_take_may_be_refused_and_one_of_looks_locks_nothing() {
-    let plan = |calls: [Call; 2]| Plan::new(calls).unwrap();
-    let (take, look) = (|| Call::consume([BUCKET.key("k")]), || Call::look(BUCKET.key("k")));
+    let plan = |calls: [Verb; 2]| Plan::new(calls).unwrap();
+    let (take, look) = (|| Verb::consume([BUCKET.key("k")]), || Verb::look(BUCKET.key("k")));
     let facts = |calls| {
         let plan = plan(calls);
         (plan.takes(), plan.looks())
@@ -188,15 +188,15 @@ fn a_plan_of_calls_that_take_may_be_refused_and_one_of_looks_locks_nothing() {
 
 #[test]
 fn a_plan_has_a_choice_among_alternatives_or_the_rows_of_one_limit() {
-    let has_choice = |calls: Vec<Call>| Plan::new(calls).unwrap().has_choice();
-    let (one, sharded) = (|| Call::consume([BUCKET.key("k")]), || Call::consume([SHARDED.key("k")]));
+    let has_choice = |calls: Vec<Verb>| Plan::new(calls).unwrap().has_choice();
+    let (one, sharded) = (|| Verb::consume([BUCKET.key("k")]), || Verb::consume([SHARDED.key("k")]));
     assert!(has_choice(vec![sharded()]));
-    assert!(has_choice(vec![one(), Call::consume(first_of([[BUCKET.key("k")], [BUCKET.key("l")]]))]));
+    assert!(has_choice(vec![one(), Verb::consume(first_of([[BUCKET.key("k")], [BUCKET.key("l")]]))]));
     for calls in [
         vec![one()],
         vec![sharded(), sharded()],
-        vec![Call::check([SHARDED.key("k")])],
-        vec![Call::consume([SHARDED.key("k").cost(0)])],
+        vec![Verb::check([SHARDED.key("k")])],
+        vec![Verb::consume([SHARDED.key("k").cost(0)])],
     ] {
         assert!(!has_choice(calls));
     }
@@ -204,10 +204,10 @@ fn a_plan_has_a_choice_among_alternatives_or_the_rows_of_one_limit() {
 
 #[test]
 fn a_call_with_an_id_has_a_name_and_may_repeat() {
-    let (without, once) = (|| Call::consume([BUCKET.key("k")]), || Call::consume([BUCKET.key("k").once("id")]));
+    let (without, once) = (|| Verb::consume([BUCKET.key("k")]), || Verb::consume([BUCKET.key("k").once("id")]));
     let plan = Plan::new([without(), once()]).unwrap();
     assert_eq!(([plan.name_of(0), plan.name_of(1)], plan.may_repeat()), ([None, Some(0)], true));
-    let plan = Plan::new([without(), Call::consume([BUCKET.key("k").lapses_after(MINUTE)]).with_id(1)]).unwrap();
+    let plan = Plan::new([without(), Verb::consume([BUCKET.key("k").lapses_after(MINUTE)]).with_id(1)]).unwrap();
     assert_eq!((plan.name_of(1), plan.may_repeat()), (Some(0), false));
 }
 
@@ -216,19 +216,19 @@ fn a_call_with_an_id_has_a_name_and_may_repeat() {
 fn the_stored_call_of_a_settlement_is_assumed_to_be_there() {
     let request = || BUCKET.key("k").cost(2).once("id").lapses_after(MINUTE);
     let charged = || receipt([request()]);
-    let assumed = |calls: Vec<Call>| Plan::new(calls).unwrap().assumed();
-    let rows = assumed(vec![Call::consume([BUCKET.key("l")]), Call::settle(charged(), Tokens::ONE)]);
+    let assumed = |calls: Vec<Verb>| Plan::new(calls).unwrap().assumed();
+    let rows = assumed(vec![Verb::consume([BUCKET.key("l")]), Verb::settle(charged(), Tokens::ONE)]);
     let [Some(row)] = rows.as_slice() else { panic!("{rows:?}") };
     assert_eq!((&row.charges, row.used), (&charged().charges, false));
-    assert_eq!(assumed(vec![Call::settle(charged(), Tokens::ONE), Call::consume([request()])]), [None]);
-    assert_eq!(assumed(vec![Call::cancel(charged())]), [None]);
-    assert_eq!(assumed(vec![Call::consume([BUCKET.key("k")])]), []);
+    assert_eq!(assumed(vec![Verb::settle(charged(), Tokens::ONE), Verb::consume([request()])]), [None]);
+    assert_eq!(assumed(vec![Verb::cancel(charged())]), [None]);
+    assert_eq!(assumed(vec![Verb::consume([BUCKET.key("k")])]), []);
 }
 
 #[test]
 fn a_call_that_was_cut_and_refused_falls_short_of_the_whole() {
     let of = |costs: [u32; 2]| {
-        Plan::new([Call::consume(first_of(costs.map(|cost| [BUCKET.key(cost).cost(cost)])))]).unwrap()
+        Plan::new([Verb::consume(first_of(costs.map(|cost| [BUCKET.key(cost).cost(cost)])))]).unwrap()
     };
     let falls_short = |found: &[Option<State>; 2], whole: &Plan, to: usize| {
         let granted = whole.decide(&[None, None], &[], NOW).answers;
@@ -244,7 +244,7 @@ fn a_call_that_was_cut_and_refused_falls_short_of_the_whole() {
 
 #[test]
 fn a_share_of_a_split_names_the_others() {
-    let call = Call::consume(split(3, [BUCKET.key("k"), BUCKET.key("l"), BUCKET.key("m")])).checked().unwrap();
+    let call = Verb::consume(split(3, [BUCKET.key("k"), BUCKET.key("l"), BUCKET.key("m")])).checked().unwrap();
     let with = |place: usize| -> Vec<_> {
         call.split_with(&call.asked()[place]).map(|item| item.target.key().as_str()).collect()
     };
@@ -253,7 +253,7 @@ fn a_share_of_a_split_names_the_others() {
 
 #[test]
 fn the_fraction_of_a_call_is_not_stored() {
-    let call = Call::consume([BUCKET.key("k").once("id")]).checked().unwrap();
+    let call = Verb::consume([BUCKET.key("k").once("id")]).checked().unwrap();
     assert!(!call.fraction(0.5).unwrap().is_stored());
 }
 
@@ -269,7 +269,7 @@ fn denied(label: &str) -> Exception {
 #[test]
 fn a_call_says_which_overrides_apply_to_it() {
     let call = |said: fn(&str) -> Option<Exception>| -> CheckedCall {
-        let call = Call::consume([BUCKET.key("k"), SHARDED.key("k")]).under(|limit, _| said(limit.name()));
+        let call = Verb::consume([BUCKET.key("k"), SHARDED.key("k")]).under(|limit, _| said(limit.name()));
         call.checked().unwrap()
     };
     let plain = call(|_| None);
@@ -286,7 +286,7 @@ fn a_call_says_which_overrides_apply_to_it() {
 #[test]
 fn the_first_alternative_that_is_not_denied_is_told() {
     let undenied = |keys: &'static [&'static str]| {
-        let call = Call::consume(first_of([[BUCKET.key("k")], [BUCKET.key("l")]]));
+        let call = Verb::consume(first_of([[BUCKET.key("k")], [BUCKET.key("l")]]));
         call.under(|_, key| keys.contains(&key.as_str()).then(|| denied(""))).checked().unwrap().undenied(NOW)
     };
     assert_eq!(undenied(&[]), Ok(0));
@@ -297,7 +297,7 @@ fn the_first_alternative_that_is_not_denied_is_told() {
 #[test]
 fn an_answer_tells_how_long_its_call_is_stored() {
     let stored_for =
-        |request| decided([Call::consume([request]).with_id(1)], &[None]).answers[0].as_ref().unwrap().stored_for();
+        |request| decided([Verb::consume([request]).with_id(1)], &[None]).answers[0].as_ref().unwrap().stored_for();
     assert_eq!(stored_for(BUCKET.key("k")), None);
     assert_eq!(stored_for(BUCKET.key("k").lapses_after(HOUR)), Some(HOUR));
 }
@@ -306,7 +306,7 @@ fn an_answer_tells_how_long_its_call_is_stored() {
 fn a_limit_in_both_tables_is_two_definitions_in_a_call_of_any_length() {
     for keys in [2, 20] {
         let requests = (0..keys).map(|key| BUCKET.key(key)).chain([BUCKET.ephemeral().key(1)]);
-        let fault = Plan::new([Call::consume(requests)]).unwrap_err();
+        let fault = Plan::new([Verb::consume(requests)]).unwrap_err();
         assert!(matches!(fault, Error::Call { source: CallError::ConflictingDefinitions, .. }), "{fault}");
     }
 }
@@ -327,7 +327,7 @@ fn other_numbers_keep_the_period_that_the_caller_names() {
     let numbers = |_: &Limit, _: &Key| {
         Some(Exception { numbers: Some(Limit::fixed_window("window", 5, DAY)), ..Exception::default() })
     };
-    let ask = || Call::consume([request()]).under(numbers);
+    let ask = || Verb::consume([request()]).under(numbers);
     let row = decided([ask()], &[None]).changes.remove(0).state;
     let Ok(Answer::Denied(denied)) = decided([ask()], &[Some(row)]).answers.remove(0) else { panic!("5 are enough") };
     assert_eq!(denied.retry_at, Some(until.into()));

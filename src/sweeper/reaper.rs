@@ -13,7 +13,7 @@ use tokio::time::timeout;
 use crate::algebra::Timestamp;
 use crate::error::{Error, Step, chain};
 use crate::execution::Execution;
-use crate::plan::{Call, Plan, Row};
+use crate::plan::{Plan, Row, Verb};
 use crate::session::{self, Right, Session};
 use crate::store::{Backend, Store, begin, defaults, timed_out, unreaped};
 use crate::stored_call::CallRow;
@@ -176,7 +176,7 @@ impl Reaper {
         lock_timeout: Duration,
         raised: Raised<'_>,
     ) -> Result<Reaped, Error> {
-        let calls = lapsed.iter().map(|call| Call::lapse(call.clone()).checked_for(self.backend.parts));
+        let calls = lapsed.iter().map(|call| Verb::lapse(call.clone()).checked_for(self.backend.parts));
         let plan = Plan::of(calls.collect::<Result<_, _>>()?);
         let begun = begin(conn, self.backend, lock_timeout, TIMEOUT).await;
         let mut tx =

@@ -8,7 +8,7 @@ use proptest::sample::Index;
 use proptest::test_runner::{FileFailurePersistence, TestCaseResult, TestRunner};
 use sqlx::PgConnection;
 use tollgate::algebra::State;
-use tollgate::plan::{Answer, Call, Row};
+use tollgate::plan::{self, Answer, Row};
 use tollgate::{
     Balance, BegunByHand, Charge, Decision, Denied, Error, Limit, Limiter, MINUTE, Receipt, Request, SECOND,
     Settlement, Tokens, first_of, split,
@@ -238,21 +238,21 @@ async fn tell_both(
         |receipt: &Index| (!receipts.is_empty()).then(|| receipts.swap_remove(receipt.index(receipts.len())));
     let mut plan = |call| planned(memory.call(call, now.into()));
     let (database, plan) = match verb.clone() {
-        Verb::Balance(ask) => (done(limiter.balance(tx.0, ask.clone()).await), plan(Call::look(ask))),
+        Verb::Balance(ask) => (done(limiter.balance(tx.0, ask.clone()).await), plan(plan::Verb::look(ask))),
         Verb::Cancel(receipt) => {
             let receipt = use_up(&receipt)?;
-            (settled(limiter.cancel(tx, receipt.clone()).await), plan(Call::cancel(receipt)))
+            (settled(limiter.cancel(tx, receipt.clone()).await), plan(plan::Verb::cancel(receipt)))
         }
         Verb::Check(ask) => {
             let told = granted(limiter.check(tx.0, ask.clone()).await);
-            (told, without_charges(planned(memory.clone().call(Call::consume([ask]), now.into()))))
+            (told, without_charges(planned(memory.clone().call(plan::Verb::consume([ask]), now.into()))))
         }
         Verb::Consume(ask) => {
             let told = granted(limiter.consume(tx, ask.clone()).await);
-            (told, plan(Call::consume(ask)))
+            (told, plan(plan::Verb::consume(ask)))
         }
-        Verb::Credit(ask) => (done(limiter.credit(tx, ask.clone()).await), plan(Call::credit(ask))),
-        Verb::Debit(ask) => (done(limiter.debit(tx, ask.clone()).await), plan(Call::debit(ask))),
+        Verb::Credit(ask) => (done(limiter.credit(tx, ask.clone()).await), plan(plan::Verb::credit(ask))),
+        Verb::Debit(ask) => (done(limiter.debit(tx, ask.clone()).await), plan(plan::Verb::debit(ask))),
         Verb::Reserve(ask) => {
             let told = match limiter.reserve(tx, ask.clone()).await {
                 Ok(Decision::Granted(booked)) => {
@@ -262,9 +262,9 @@ async fn tell_both(
                 Ok(Decision::Denied(denied)) => Outcome::Denied(denied),
                 Err(error) => Outcome::Failed(error.to_string()),
             };
-            (told, booked(memory.call(Call::reserve(ask), now.into())))
+            (told, booked(memory.call(plan::Verb::reserve(ask), now.into())))
         }
-        Verb::Reset(ask) => (done(limiter.reset(tx, ask.clone()).await), plan(Call::reset(ask))),
+        Verb::Reset(ask) => (done(limiter.reset(tx, ask.clone()).await), plan(plan::Verb::reset(ask))),
         Verb::Settle(receipt, actual) => {
             let receipt = use_up(&receipt)?;
             // Tokens that are used beyond an estimate are lost where its row was swept.
@@ -274,7 +274,7 @@ async fn tell_both(
                 // Nothing was changed, so the receipt is still good.
                 receipts.push(receipt.clone());
             }
-            (told, plan(Call::settle(receipt, actual)))
+            (told, plan(plan::Verb::settle(receipt, actual)))
         }
     };
     keep(&database, receipts);

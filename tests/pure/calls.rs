@@ -11,7 +11,7 @@ mod wallets;
 use std::time::Duration;
 
 use tollgate::algebra::Timestamp;
-use tollgate::plan::Call;
+use tollgate::plan::Verb;
 use tollgate::{DAY, Limit, MINUTE, Receipt, Request, Tokens};
 
 use crate::world::World;
@@ -21,7 +21,7 @@ const USER: Limit = Limit::token_bucket("user", 10, MINUTE);
 const WALLET: Limit = Limit::wallet("wallet").overdraft(5);
 
 fn take(world: &mut World, request: Request, now: Timestamp) -> Receipt {
-    world.taken(Call::consume([request]), now)
+    world.taken(Verb::consume([request]), now)
 }
 
 fn left(world: &World, limit: &Limit, now: Timestamp) -> Tokens {

@@ -1,7 +1,7 @@
 //! The overrides of operators over limits, decided by the plan.
 
 use tollgate::algebra::{State, Timestamp};
-use tollgate::plan::{Answer, Call, CallChange, Exception, Outcome, Plan, Ruling};
+use tollgate::plan::{Answer, CallChange, Exception, Outcome, Plan, Ruling, Verb};
 use tollgate::{Denied, Error, Key, Limit, MINUTE, Reason, Request, Source, Tokens, first_of, split};
 
 const TEN: Limit = Limit::token_bucket("ten", 10, MINUTE);
@@ -27,7 +27,7 @@ fn numbers(limit: &Limit) -> Exception {
     Exception { numbers: Some(limit.clone()), ..Exception::default() }
 }
 
-fn decide(call: Call, rows: &[Option<State>], now: Timestamp) -> Outcome {
+fn decide(call: Verb, rows: &[Option<State>], now: Timestamp) -> Outcome {
     Plan::new([call]).unwrap().decide(rows, &[], now)
 }
 
@@ -39,8 +39,8 @@ fn denied(answer: Answer) -> Denied {
     if let Answer::Denied(denied) = answer { denied } else { panic!("{answer:?}") }
 }
 
-fn of(requests: impl IntoIterator<Item = Request>, exception: Exception) -> Call {
-    Call::consume(requests).under(says("ten", exception))
+fn of(requests: impl IntoIterator<Item = Request>, exception: Exception) -> Verb {
+    Verb::consume(requests).under(says("ten", exception))
 }
 
 #[test]
@@ -71,12 +71,12 @@ fn what_is_unlimited_is_charged_nothing_beside_what_is_not() {
     // A cost for each request, in the order asked: nothing is known of the first.
     let used = |whole: i64| Some(State::new(Tokens::from_micros(-whole * 1_000_000), at(0)));
     let rows = [used(3), used(10)];
-    let settled = decide(Call::settle_each(receipt.clone(), &[Tokens::new(9), Tokens::new(1)]), &rows, at(1));
+    let settled = decide(Verb::settle_each(receipt.clone(), &[Tokens::new(9), Tokens::new(1)]), &rows, at(1));
     assert_eq!(settled.changes.iter().map(|change| change.row).collect::<Vec<_>>(), [0]);
     let Answer::Settled(settled) = only(settled) else { panic!() };
     assert_eq!(settled.charges.iter().map(|charge| charge.cost).collect::<Vec<_>>(), [Tokens::ZERO, Tokens::ONE]);
     // One cost for all is the cost of the limit that was charged.
-    let settled = decide(Call::settle(receipt, Tokens::ONE), &rows, at(1));
+    let settled = decide(Verb::settle(receipt, Tokens::ONE), &rows, at(1));
     assert_eq!(settled.changes.len(), 1);
 
     let Answer::Granted { remaining, receipt, source, .. } =
@@ -85,7 +85,7 @@ fn what_is_unlimited_is_charged_nothing_beside_what_is_not() {
         panic!()
     };
     assert_eq!((remaining, source), (Tokens::MAX, Source::Override));
-    let spent = decide(Call::settle(receipt, Tokens::new(7)), &[used(3)], at(1));
+    let spent = decide(Verb::settle(receipt, Tokens::new(7)), &[used(3)], at(1));
     assert!(spent.changes.is_empty());
 }
 
@@ -112,7 +112,7 @@ fn other_numbers_bound_what_is_asked_and_are_told() {
     let lowered = Limit::token_bucket("ten", 1, MINUTE);
     let rich = Some(State::new(Tokens::from_micros(-1_000_000), at(0)));
     let Answer::Done(balance) =
-        only(decide(Call::look(TEN.key("k")).under(says("ten", numbers(&lowered))), &[rich], at(0)))
+        only(decide(Verb::look(TEN.key("k")).under(says("ten", numbers(&lowered))), &[rich], at(0)))
     else {
         panic!()
     };
@@ -146,7 +146,7 @@ fn of_alternatives_the_first_is_taken_that_is_not_denied() {
     assert_eq!(taken(Exception::default()), (0, 1));
     assert_eq!(taken(deny(at(60))), (1, 1));
     assert_eq!(taken(unlimited()), (0, 0));
-    let all = Call::consume(first_of([[TEN.key("k")], [OTHER.key("k")]]))
+    let all = Verb::consume(first_of([[TEN.key("k")], [OTHER.key("k")]]))
         .under(|limit, _| Some(deny(at(if limit.name() == "ten" { 60 } else { 30 }))));
     let refused = denied(only(decide(all, &rows, at(0))));
     assert_eq!((&*refused.limit, refused.reason), ("other", Reason::Override));
@@ -176,7 +176,7 @@ fn a_repeat_is_answered_as_before_under_numbers_that_grant_it_no_more() {
         for has_other in [false, true] {
             let other = || has_other.then(|| vec![OTHER.key("k").cost(2)]);
             let call = || first_of([vec![asked()]].into_iter().chain(other()));
-            let plan = Plan::new([Call::consume(call()).with_id(7)]).unwrap();
+            let plan = Plan::new([Verb::consume(call()).with_id(7)]).unwrap();
             let nothing = vec![None; plan.rows().len()];
             let outcome = plan.decide(&nothing, &[None], at(0));
             let mut rows = nothing.clone();
@@ -186,7 +186,7 @@ fn a_repeat_is_answered_as_before_under_numbers_that_grant_it_no_more() {
             let [CallChange::Insert { row, .. }] = &outcome.calls[..] else { panic!("{:?}", outcome.calls) };
             let again = |rows: &[_], known| {
                 let call =
-                    Call::consume(call()).under(|limit, _| (limit.name() == large.name()).then(|| small.clone()));
+                    Verb::consume(call()).under(|limit, _| (limit.name() == large.name()).then(|| small.clone()));
                 Plan::new([call.with_id(8)]).unwrap().decide(rows, &[known], at(1))
             };
             let repeated = again(&rows, Some(row.clone()));

@@ -4,7 +4,7 @@ use num_bigint::BigInt;
 use proptest::collection::vec;
 use proptest::prelude::*;
 use tollgate::algebra::Timestamp;
-use tollgate::plan::{Answer, Call};
+use tollgate::plan::{Answer, Verb};
 use tollgate::{CallError, DAY, Error, Limit, MINUTE, Request, Source, first_of, split};
 
 use crate::model::Model;
@@ -19,8 +19,8 @@ struct Alternatives {
 }
 
 impl Alternatives {
-    fn call(&self) -> Call {
-        Call::consume(first_of(self.each.iter().map(|asking| asking.requests.clone())))
+    fn call(&self) -> Verb {
+        Verb::consume(first_of(self.each.iter().map(|asking| asking.requests.clone())))
     }
 
     /// Whether an alternative can ever be granted.
@@ -129,8 +129,8 @@ const SLOTS: Limit = Limit::concurrency("slots", 2, MINUTE);
 #[test]
 fn a_plan_pays_before_the_wallet_does() {
     let mut world = World::default();
-    let call = || Call::consume(first_of([PLAN.key(1), CREDITS.key(1)]));
-    world.balance(Call::credit(CREDITS.key(1)), sec(0));
+    let call = || Verb::consume(first_of([PLAN.key(1), CREDITS.key(1)]));
+    world.balance(Verb::credit(CREDITS.key(1)), sec(0));
     let mut told = Vec::new();
     for now in [0, 0, 0, 0, 30, 30] {
         told.push(match world.call(call(), sec(now)).unwrap() {
@@ -149,7 +149,7 @@ fn a_plan_pays_before_the_wallet_does() {
 fn a_repeat_says_which_alternative_was_charged() {
     let mut world = World::default();
     let ask = |id: u32| {
-        Call::consume(first_of([
+        Verb::consume(first_of([
             vec![PLAN.key(1).cost(2).once(id), DAILY.key(1).cost(2)],
             vec![DAILY.key(1).cost(3).up_to(1).leaving(0)],
         ]))
@@ -168,22 +168,22 @@ fn a_repeat_says_which_alternative_was_charged() {
     // In another order, or with other alternatives, it is another call.
     let other = |call| matches!(world.clone().call(call, sec(60)), Err(Error::OnceMismatch { .. }));
     let whole = || vec![PLAN.key(1).cost(2).once(2), DAILY.key(1).cost(2)];
-    assert!(other(Call::consume(first_of([vec![DAILY.key(1).cost(3).up_to(1).leaving(0)], whole()]))));
-    assert!(other(Call::consume(first_of([whole()]))));
-    assert!(other(Call::consume(whole().into_iter().chain([DAILY.key(1).cost(3).up_to(1).leaving(0)]))));
+    assert!(other(Verb::consume(first_of([vec![DAILY.key(1).cost(3).up_to(1).leaving(0)], whole()]))));
+    assert!(other(Verb::consume(first_of([whole()]))));
+    assert!(other(Verb::consume(whole().into_iter().chain([DAILY.key(1).cost(3).up_to(1).leaving(0)]))));
 }
 
 #[test]
 fn a_lease_of_the_second_choice_ends_by_the_receipt() {
     let mut world = World::default();
-    let call = || Call::consume(first_of([[SLOTS.key("fast")], [SLOTS.key("slow")]]));
+    let call = || Verb::consume(first_of([[SLOTS.key("fast")], [SLOTS.key("slow")]]));
     let mut receipts: Vec<_> = (0..4).map(|_| world.taken(call(), sec(0))).collect();
     let denied = match world.call(call(), sec(1)).unwrap() {
         Answer::Denied(denied) => denied,
         other => panic!("{other:?}"),
     };
     assert_eq!((denied.key.to_string(), due(denied.retry_at)), ("fast".to_owned(), sec(60)));
-    world.settled(Call::release(&receipts.pop().unwrap()), sec(2)).unwrap();
+    world.settled(Verb::release(&receipts.pop().unwrap()), sec(2)).unwrap();
     assert_eq!(world.look(SLOTS.key("slow"), sec(2)).remaining, tokens(1));
     assert_eq!(world.taken(call(), sec(2)).charges[0].key.to_string(), "slow");
 }
@@ -192,7 +192,7 @@ fn a_lease_of_the_second_choice_ends_by_the_receipt() {
 fn what_is_no_call_of_alternatives_is_an_error_before_anything_is_taken() {
     let (plan, daily, none) = (|| PLAN.global(), || DAILY.global(), Vec::new);
     let both = || first_of([plan(), daily()]);
-    let some = |call: Vec<Request>, more: Vec<Request>| Call::consume(call.into_iter().chain(more));
+    let some = |call: Vec<Request>, more: Vec<Request>| Verb::consume(call.into_iter().chain(more));
     for (call, expected) in [
         (some(first_of([none(), vec![plan()]]), none()), CallError::AlternativeEmpty),
         (some(first_of([vec![plan()], none(), vec![daily()]]), none()), CallError::AlternativeEmpty),
@@ -203,22 +203,22 @@ fn what_is_no_call_of_alternatives_is_an_error_before_anything_is_taken() {
         (some(both(), both()), CallError::AlternativesApart),
         (some(first_of([both(), vec![plan()]]), none()), CallError::AlternativesNested),
         (some(both().into_iter().skip(1).collect(), none()), CallError::AlternativesApart),
-        (Call::reserve(both()), CallError::NotConsumed { option: "first_of" }),
-        (Call::credit(both().remove(0)), CallError::NotConsumed { option: "first_of" }),
+        (Verb::reserve(both()), CallError::NotConsumed { option: "first_of" }),
+        (Verb::credit(both().remove(0)), CallError::NotConsumed { option: "first_of" }),
         (some(first_of([[plan().once(1)], [daily().once(1)]]), none()), CallError::TwoIds),
     ] {
         let error = World::default().call(call, sec(0)).unwrap_err();
         assert!(matches!(&error, Error::Call { source, .. } if *source == expected), "{error} {expected}");
         assert!(error.is_bad_input());
     }
-    let error = World::default().call(Call::consume(first_of(Vec::<Vec<Request>>::new())), sec(0)).unwrap_err();
+    let error = World::default().call(Verb::consume(first_of(Vec::<Vec<Request>>::new())), sec(0)).unwrap_err();
     assert!(matches!(error, Error::Call { source: CallError::NothingAsked, .. }), "{error}");
-    let error = World::default().call(Call::consume(first_of([plan().cost(3), daily().cost(4)])), sec(0)).unwrap_err();
+    let error = World::default().call(Verb::consume(first_of([plan().cost(3), daily().cost(4)])), sec(0)).unwrap_err();
     assert!(matches!(&error, Error::CostExceedsCapacity { limit, .. } if limit == "plan"), "{error}");
     // An alternative that can never be granted is left out, in the wait as well.
     let mut world = World::default();
     world.granted(DAILY.global(), sec(0));
-    let denied = match world.call(Call::consume(first_of([plan().cost(3), daily().cost(3)])), sec(1)).unwrap() {
+    let denied = match world.call(Verb::consume(first_of([plan().cost(3), daily().cost(3)])), sec(1)).unwrap() {
         Answer::Denied(denied) => denied,
         other => panic!("{other:?}"),
     };

@@ -5,7 +5,7 @@ use std::time::Duration;
 use proptest::collection::vec;
 use proptest::prelude::*;
 use tollgate::algebra::Timestamp;
-use tollgate::plan::{Answer, Call};
+use tollgate::plan::{Answer, Verb};
 use tollgate::{
     CallError, Charge, Error, Limit, LimitFault, LimitKind, LimitSpec, MINUTE, Reason, Receipt, SECOND, Tokens,
 };
@@ -68,12 +68,12 @@ fn paid(charge: &Charge) -> Receipt {
     receipt(std::slice::from_ref(charge))
 }
 
-fn release(charge: &Charge, verb: usize) -> Call {
+fn release(charge: &Charge, verb: usize) -> Verb {
     let receipt = paid(charge);
     match verb {
-        0 => Call::release(&receipt),
-        1 => Call::settle(receipt, charge.cost),
-        _ => Call::cancel(receipt),
+        0 => Verb::release(&receipt),
+        1 => Verb::settle(receipt, charge.cost),
+        _ => Verb::cancel(receipt),
     }
 }
 
@@ -95,7 +95,7 @@ proptest! {
                 Op::Acquire(cost) if cost > n => {}
                 Op::Acquire(cost) => {
                     let request = limit.global().cost(micros(cost));
-                    let call = Call::consume([request.clone()]);
+                    let call = Verb::consume([request.clone()]);
                     match world.call(call, at(now)).unwrap() {
                         Answer::Granted { receipt: Receipt { charges, .. }, remaining, .. } => {
                             prop_assert!(live + cost <= n, "{live} and {cost} of {n}");
@@ -128,7 +128,7 @@ proptest! {
                     let Some(which) = which.checked_rem(held.len()) else { continue };
                     let held = &mut held[which];
                     let receipt = paid(&held.charge);
-                    let renewed = world.call(Call::renew(&receipt), at(now));
+                    let renewed = world.call(Verb::renew(&receipt), at(now));
                     prop_assert_eq!(renewed.is_ok(), held.is_live(clock), "{:?}", renewed);
                     if renewed.is_ok() {
                         (held.lapses_at, row_at) = (clock.plus(Duration::from_micros(LEASE.unsigned_abs())), clock);
@@ -156,7 +156,7 @@ proptest! {
                     for held in &mut held {
                         held.amount = 0;
                     }
-                    world.balance(Call::reset(limit.global()), at(now));
+                    world.balance(Verb::reset(limit.global()), at(now));
                 }
             }
         }
@@ -166,7 +166,7 @@ proptest! {
 const RENDERS: Limit = Limit::concurrency("renders", 2, MINUTE);
 
 fn acquired(world: &mut World, now: Timestamp) -> Charge {
-    match world.call(Call::consume([RENDERS.global()]), now).unwrap() {
+    match world.call(Verb::consume([RENDERS.global()]), now).unwrap() {
         Answer::Granted { receipt: Receipt { mut charges, .. }, .. } => charges.remove(0),
         other => panic!("not granted: {other:?}"),
     }
@@ -177,14 +177,14 @@ fn what_is_released_is_free_at_once_and_what_nobody_renews_at_the_end_of_its_lea
     let mut world = World::default();
     let (first, second) = (acquired(&mut world, sec(0)), acquired(&mut world, sec(10)));
     assert_eq!(due(world.denied(RENDERS.global(), sec(20)).retry_at), sec(60));
-    world.call(Call::renew(&paid(&first)), sec(50)).unwrap();
+    world.call(Verb::renew(&paid(&first)), sec(50)).unwrap();
     assert_eq!(due(world.denied(RENDERS.global(), sec(55)).retry_at), sec(70));
-    world.call(Call::release(&paid(&first)), sec(56)).unwrap();
+    world.call(Verb::release(&paid(&first)), sec(56)).unwrap();
     acquired(&mut world, sec(56));
-    let gone = |charge: &Charge, call: fn(&Receipt) -> Call, now, world: &mut World| {
+    let gone = |charge: &Charge, call: fn(&Receipt) -> Verb, now, world: &mut World| {
         world.call(call(&paid(charge)), now).unwrap_err()
     };
-    for call in [Call::renew, Call::release] {
+    for call in [Verb::renew, Verb::release] {
         assert!(matches!(gone(&first, call, sec(57), &mut world), Error::ReceiptUsed { .. }));
         assert!(matches!(gone(&second, call, sec(70), &mut world), Error::Lapsed { .. }));
     }
@@ -200,7 +200,7 @@ fn a_changed_number_counts_at_once() {
     // Back at two, while four are held: none is free until three are gone.
     for charge in [first, second] {
         world.denied(RENDERS.global(), sec(3));
-        world.call(Call::release(&paid(&charge)), sec(3)).unwrap();
+        world.call(Verb::release(&paid(&charge)), sec(3)).unwrap();
     }
     assert_eq!(due(world.denied(RENDERS.global(), sec(3)).retry_at), sec(62));
 }
@@ -210,12 +210,12 @@ fn a_reset_lets_all_go_and_leaves_leases_valid() {
     let mut world = World::default();
     let first = acquired(&mut world, sec(0));
     acquired(&mut world, sec(0));
-    assert_eq!(world.balance(Call::reset(RENDERS.global()), sec(1)).remaining, tokens(2));
+    assert_eq!(world.balance(Verb::reset(RENDERS.global()), sec(1)).remaining, tokens(2));
     acquired(&mut world, sec(1));
     acquired(&mut world, sec(1));
     world.denied(RENDERS.global(), sec(1));
-    world.call(Call::renew(&paid(&first)), sec(2)).unwrap();
-    world.call(Call::release(&paid(&first)), sec(3)).unwrap();
+    world.call(Verb::renew(&paid(&first)), sec(2)).unwrap();
+    world.call(Verb::release(&paid(&first)), sec(3)).unwrap();
     world.denied(RENDERS.global(), sec(3));
 }
 
@@ -224,20 +224,20 @@ fn a_lease_and_a_rate_are_taken_together_and_the_rate_stays_spent() {
     const RATE: Limit = Limit::token_bucket("rate", 3, MINUTE);
     let mut world = World::default();
     let both = || [RENDERS.global(), RATE.global()];
-    let Ok(Answer::Granted { receipt: Receipt { charges, .. }, .. }) = world.call(Call::consume(both()), sec(0)) else {
+    let Ok(Answer::Granted { receipt: Receipt { charges, .. }, .. }) = world.call(Verb::consume(both()), sec(0)) else {
         panic!("granted")
     };
     let paid = receipt(&charges);
-    assert_eq!(world.settled(Call::renew(&paid), sec(1)).unwrap().charges.len(), 1);
-    world.call(Call::release(&paid), sec(2)).unwrap();
+    assert_eq!(world.settled(Verb::renew(&paid), sec(1)).unwrap().charges.len(), 1);
+    world.call(Verb::release(&paid), sec(2)).unwrap();
     assert_eq!(world.look(RENDERS.global(), sec(2)).remaining, tokens(2));
     assert!(world.look(RATE.global(), sec(2)).remaining < tokens(3));
     // Where nothing is left of the rate, nothing is held.
     world.granted(RATE.global().cost(2), sec(2));
-    assert!(matches!(world.call(Call::consume(both()), sec(2)), Ok(Answer::Denied(_))));
+    assert!(matches!(world.call(Verb::consume(both()), sec(2)), Ok(Answer::Denied(_))));
     assert_eq!(world.look(RENDERS.global(), sec(2)).remaining, tokens(2));
     let rate = receipt(&charges[1..]);
-    for call in [Call::renew(&rate), Call::release(&rate)] {
+    for call in [Verb::renew(&rate), Verb::release(&rate)] {
         assert!(matches!(world.call(call, sec(3)), Err(Error::Call { source: CallError::NothingAsked, .. })));
     }
 }
@@ -248,13 +248,13 @@ fn who_asks_for_nothing_holds_nothing() {
     let nothing = || RENDERS.global().cost(0);
     for request in [nothing(), nothing()] {
         let Ok(Answer::Granted { receipt: Receipt { charges, .. }, remaining, .. }) =
-            world.call(Call::consume([request]), sec(0))
+            world.call(Verb::consume([request]), sec(0))
         else {
             panic!("granted")
         };
         assert_eq!((remaining, charges[0].lease_ends_at()), (tokens(2), None));
         assert!(matches!(
-            world.call(Call::release(&receipt(&charges)), sec(0)),
+            world.call(Verb::release(&receipt(&charges)), sec(0)),
             Err(Error::Call { source: CallError::NothingAsked, .. })
         ));
     }
@@ -262,7 +262,7 @@ fn who_asks_for_nothing_holds_nothing() {
     // Nothing more fits into a row of a thousand holders, and nothing still does.
     let crowded = Limit::concurrency("crowded", 1_000, MINUTE);
     for _ in 1..=1_000 {
-        world.call(Call::consume([crowded.global().cost(0.5)]), sec(0)).unwrap();
+        world.call(Verb::consume([crowded.global().cost(0.5)]), sec(0)).unwrap();
     }
     let full = world.denied(crowded.global().cost(0.5).leaving(1), sec(0));
     assert_eq!(full.reason, Reason::Leased, "not held back: five hundred are left");
@@ -302,10 +302,10 @@ fn what_is_no_concurrency_limit_is_a_fault_with_a_name() {
 #[test]
 fn what_a_concurrency_limit_does_not_do_is_an_error_before_anything_is_taken() {
     for (call, expected) in [
-        (Call::consume([RENDERS.global().lapses_after(MINUTE)]), CallError::Leased),
-        (Call::consume([RENDERS.global().tracked_for(MINUTE)]), CallError::Leased),
-        (Call::credit(RENDERS.global()), CallError::Counted),
-        (Call::debit(RENDERS.global()), CallError::Counted),
+        (Verb::consume([RENDERS.global().lapses_after(MINUTE)]), CallError::Leased),
+        (Verb::consume([RENDERS.global().tracked_for(MINUTE)]), CallError::Leased),
+        (Verb::credit(RENDERS.global()), CallError::Counted),
+        (Verb::debit(RENDERS.global()), CallError::Counted),
     ] {
         let error = World::default().call(call, sec(0)).unwrap_err();
         assert!(
@@ -313,6 +313,6 @@ fn what_a_concurrency_limit_does_not_do_is_an_error_before_anything_is_taken() {
             "{error}"
         );
     }
-    let error = World::default().call(Call::consume([RENDERS.global().cost(3)]), sec(0)).unwrap_err();
+    let error = World::default().call(Verb::consume([RENDERS.global().cost(3)]), sec(0)).unwrap_err();
     assert!(matches!(error, Error::CostExceedsCapacity { .. }), "{error}");
 }

@@ -1,23 +1,23 @@
 //! The matrix in the documentation of `Request`: which option counts with which verb.
 
-use tollgate::plan::Call;
+use tollgate::plan;
 use tollgate::{CallError, Error, HOUR, Limit, MINUTE, Request, first_of, split};
 
 use crate::world::{World, at, sec};
 
 const LIMIT: Limit = Limit::fixed_window("limit", 10, MINUTE);
 
-type Verb = fn(Request) -> Call;
+type Verb = fn(Request) -> plan::Verb;
 type WithOption = fn(Request) -> Request;
 
 const VERBS: [(&str, Verb); 7] = [
-    ("consume", |request| Call::consume(request)),
-    ("check", |request| Call::check(request)),
-    ("reserve", |request| Call::reserve(request)),
-    ("credit", Call::credit),
-    ("debit", Call::debit),
-    ("reset", Call::reset),
-    ("balance", Call::look),
+    ("consume", |request| plan::Verb::consume(request)),
+    ("check", |request| plan::Verb::check(request)),
+    ("reserve", |request| plan::Verb::reserve(request)),
+    ("credit", plan::Verb::credit),
+    ("debit", plan::Verb::debit),
+    ("reset", plan::Verb::reset),
+    ("balance", plan::Verb::look),
 ];
 
 const OPTIONS: [(&str, WithOption); 10] = [

@@ -6,7 +6,7 @@ use num_traits::Zero;
 use proptest::collection::vec;
 use proptest::prelude::*;
 use tollgate::algebra::Timestamp;
-use tollgate::plan::{Answer, Call};
+use tollgate::plan::{Answer, Verb};
 use tollgate::{CallError, DAY, Error, Limit, LimitKind, MINUTE, Reason, Request, SECOND, Source, Tokens};
 
 use crate::model::Model;
@@ -101,8 +101,8 @@ impl Asking {
         self.requests.iter().any(|request| request.limit().name() == format!("limit-{which}"))
     }
 
-    fn call(&self) -> Call {
-        Call::consume(self.requests.clone())
+    fn call(&self) -> Verb {
+        Verb::consume(self.requests.clone())
     }
 
     pub(crate) fn needs(&self, which: usize) -> BigInt {
@@ -230,7 +230,7 @@ proptest! {
         let later = rest.after(&limits[0], now, &[]);
         let then = asking.compare(&mut world.clone(), &requests, &balances(later), later)?;
         prop_assert!(then >= first, "later alone is never less");
-        let backwards = Call::consume(asking.requests.iter().rev().cloned());
+        let backwards = Verb::consume(asking.requests.iter().rev().cloned());
         let (mut one, mut other) = (world.clone(), world.clone());
         let answers = [one.call(asking.call(), now).is_ok(), other.call(backwards, now).is_ok()];
         prop_assert_eq!(answers, [true, true]);
@@ -261,11 +261,11 @@ proptest! {
         ];
         let requests = limits.each_ref().map(Limit::global);
         let (mut world, mut now) = (World::default(), at(EPOCH));
-        world.balance(Call::credit(requests[3].clone().cost(10)), now);
+        world.balance(Verb::credit(requests[3].clone().cost(10)), now);
         for (which, cost, gap) in before {
             now = at(now.micros() + gap);
             let most = world.look(requests[which].clone(), now).remaining.max(Tokens::ZERO);
-            world.call(Call::consume([requests[which].clone().cost(micros(cost).min(most))]), now).unwrap();
+            world.call(Verb::consume([requests[which].clone().cost(micros(cost).min(most))]), now).unwrap();
         }
         let asking = Asking::of(&requests, &asked, &parts, |amount, _| match amount {
             Amount::Micros(micros) => *micros,
@@ -301,7 +301,7 @@ const DAILY: Limit = Limit::fixed_window("daily", 100, DAY).start(std::time::Dur
 fn a_part_is_granted_once_and_a_repeat_says_how_much() {
     let mut world = World::default();
     let ask =
-        |least| Call::consume([USER.global().cost(8).up_to(least).once("batch"), DAILY.global().cost(8).up_to(least)]);
+        |least| Verb::consume([USER.global().cost(8).up_to(least).once("batch"), DAILY.global().cost(8).up_to(least)]);
     world.granted(USER.global().cost(4), sec(0));
     let amount = |world: &mut World, now| match world.call(ask(2), now).unwrap() {
         Answer::Granted { amount, source, receipt, standings, .. } => {
@@ -316,7 +316,7 @@ fn a_part_is_granted_once_and_a_repeat_says_how_much() {
     assert_eq!(world.look(DAILY.global(), sec(30)).remaining, tokens(94));
     let other = world.call(ask(1), sec(30)).unwrap_err();
     assert!(matches!(other, Error::OnceMismatch { .. }), "{other}");
-    let kept = Call::consume([USER.global().cost(1).leaving(2).once("batch")]);
+    let kept = Verb::consume([USER.global().cost(1).leaving(2).once("batch")]);
     assert!(matches!(world.call(kept, sec(30)), Err(Error::OnceMismatch { .. })));
 }
 
@@ -324,14 +324,14 @@ fn a_part_is_granted_once_and_a_repeat_says_how_much() {
 fn what_cannot_be_a_part_or_stay_behind_is_an_error_before_anything_is_taken() {
     let (part, rest) = (|| USER.global().cost(4).up_to(2), || USER.global().leaving(2));
     for (call, expected) in [
-        (Call::consume([USER.global().cost(4).up_to(0)]), CallError::LeastZero),
-        (Call::consume([USER.global().cost(4).up_to(5)]), CallError::LeastTooLarge),
-        (Call::consume([part(), DAILY.global().cost(5).up_to(2)]), CallError::PartsDiffer),
-        (Call::consume([part(), USER.global().cost(4).up_to(3)]), CallError::PartsDiffer),
-        (Call::reserve([part()]), CallError::NotConsumed { option: "up_to" }),
-        (Call::reserve([rest()]), CallError::NotConsumed { option: "leaving" }),
-        (Call::credit(part()), CallError::NotConsumed { option: "up_to" }),
-        (Call::debit(rest()), CallError::NotConsumed { option: "leaving" }),
+        (Verb::consume([USER.global().cost(4).up_to(0)]), CallError::LeastZero),
+        (Verb::consume([USER.global().cost(4).up_to(5)]), CallError::LeastTooLarge),
+        (Verb::consume([part(), DAILY.global().cost(5).up_to(2)]), CallError::PartsDiffer),
+        (Verb::consume([part(), USER.global().cost(4).up_to(3)]), CallError::PartsDiffer),
+        (Verb::reserve([part()]), CallError::NotConsumed { option: "up_to" }),
+        (Verb::reserve([rest()]), CallError::NotConsumed { option: "leaving" }),
+        (Verb::credit(part()), CallError::NotConsumed { option: "up_to" }),
+        (Verb::debit(rest()), CallError::NotConsumed { option: "leaving" }),
     ] {
         let error = World::default().call(call, sec(0)).unwrap_err();
         assert!(matches!(&error, Error::Call { source, .. } if *source == expected), "{error} {expected}");
@@ -339,11 +339,11 @@ fn what_cannot_be_a_part_or_stay_behind_is_an_error_before_anything_is_taken() {
     }
     let never = [USER.global().cost(9).leaving(2), USER.global().cost(10).up_to(5).leaving(6)];
     for request in never {
-        let error = World::default().call(Call::consume([request]), sec(0)).unwrap_err();
+        let error = World::default().call(Verb::consume([request]), sec(0)).unwrap_err();
         assert!(matches!(error, Error::CostExceedsCapacity { .. }), "{error}");
     }
     for request in [USER.global().up_to(-1), USER.global().leaving(f64::NAN)] {
-        let error = World::default().call(Call::consume([request]), sec(0)).unwrap_err();
+        let error = World::default().call(Verb::consume([request]), sec(0)).unwrap_err();
         assert!(matches!(error, Error::Call { source: CallError::Cost(_), .. }), "{error}");
     }
     let request = USER.key(1).cost(4).up_to(2).leaving(1);

@@ -1,7 +1,7 @@
 //! Faults that the properties have found, each with the story that showed it.
 
 use tollgate::algebra::{List, State, Timestamp};
-use tollgate::plan::{Answer, Call};
+use tollgate::plan::{Answer, Verb};
 use tollgate::{CallError, DAY, Error, Limit, MINUTE, Receipt, SECOND, Tokens, TokensError};
 
 use crate::world::{World, at, due, micros, receipt, sec, tokens};
@@ -14,7 +14,7 @@ fn a_row_from_the_future_that_grants_does_not_shorten_the_wait_for_one_that_refu
     let mut world = World::default();
     world.put_left(&ahead.global(), tokens(5), sec(3_600));
     world.put_left(&empty.global(), tokens(0), sec(0));
-    let answer = world.call(Call::consume([ahead.global(), empty.global()]), sec(0));
+    let answer = world.call(Verb::consume([ahead.global(), empty.global()]), sec(0));
     let Ok(Answer::Denied(denied)) = answer else { panic!("{answer:?}") };
     assert_eq!(denied.retry_after().unwrap(), SECOND);
 }
@@ -35,11 +35,11 @@ fn a_receipt_cannot_be_settled_for_less_than_nothing() {
     let limit = Limit::token_bucket("settled", 1, MINUTE).capacity(10);
     let mut world = World::default();
     let Ok(Answer::Granted { receipt: Receipt { charges, .. }, .. }) =
-        world.call(Call::consume([limit.global()]), sec(0))
+        world.call(Verb::consume([limit.global()]), sec(0))
     else {
         panic!()
     };
-    let settled = world.call(Call::settle(receipt(&charges), micros(-5_000_000)), sec(0));
+    let settled = world.call(Verb::settle(receipt(&charges), micros(-5_000_000)), sec(0));
     assert!(matches!(settled, Err(Error::Call { source: CallError::Cost(TokensError::Negative), .. })), "{settled:?}");
 }
 
@@ -53,7 +53,7 @@ fn a_slow_limit_gains_nothing_between_writes_that_are_closer_than_a_micro_token(
     for write in 1..=2_701 {
         // Two writes, within 740 and 741 microseconds each.
         for (half, change) in
-            [Call::credit(limit.global().cost(0.5)), Call::debit(limit.global().cost(0.5))].into_iter().enumerate()
+            [Verb::credit(limit.global().cost(0.5)), Verb::debit(limit.global().cost(0.5))].into_iter().enumerate()
         {
             let nth = 2 * (write - 1) + 1 + i64::try_from(half).unwrap();
             busy.call(change, at(nth * 4_000_000 / 5_402)).unwrap();
@@ -81,25 +81,25 @@ fn a_list_of_more_than_any_amount_is_waited_for_to_its_end() {
 fn numbers_at_the_ends_of_their_range_are_a_corrupt_receipt_or_nothing_and_no_panic() {
     let limit = Limit::token_bucket("settled", 10, MINUTE);
     let mut world = World::default();
-    let charged = world.taken(Call::consume([limit.global().cost(3)]), sec(0));
+    let charged = world.taken(Verb::consume([limit.global().cost(3)]), sec(0));
     let with_before = |before: &str| -> Receipt {
         let mut written = serde_json::to_value(&charged).unwrap();
         written["charges"][0]["before"] = before.into();
         serde_json::from_value(written).unwrap()
     };
     for call in [
-        Call::settle(with_before("-9223372036854.775808"), tokens(1)),
-        Call::settle_each(with_before("-9223372036854.775808"), &[tokens(0)]),
+        Verb::settle(with_before("-9223372036854.775808"), tokens(1)),
+        Verb::settle_each(with_before("-9223372036854.775808"), &[tokens(0)]),
     ] {
         let settled = world.settled(call, sec(0));
         assert!(matches!(settled, Err(Error::Call { source: CallError::CorruptReceipt, .. })), "{settled:?}");
     }
 
-    let _ = world.taken(Call::consume([limit.global().cost(3).once("id").lapses_after(SECOND)]), sec(0));
+    let _ = world.taken(Verb::consume([limit.global().cost(3).once("id").lapses_after(SECOND)]), sec(0));
     let mut row = world.lapsing().remove(0);
     (row.charges, row.reported) = (with_before("0.000001").charges, Tokens::MIN);
     world.calls.insert(row.name.clone(), row.clone());
-    let settlement = world.settled(Call::lapse(row), sec(1)).unwrap();
+    let settlement = world.settled(Verb::lapse(row), sec(1)).unwrap();
     assert_eq!(settlement.charges[0].cost, tokens(0), "below zero it reports nothing");
 }
 
@@ -123,7 +123,7 @@ fn what_is_counted_until_the_end_of_time_counts_for_ever() {
                 world.denied(limit.global(), now);
                 assert_eq!(world.look(limit.global(), now).remaining, tokens(0));
             }
-            assert_eq!(world.balance(Call::reset(limit.global()), sec(0)).remaining, tokens(10), "a reset mends it");
+            assert_eq!(world.balance(Verb::reset(limit.global()), sec(0)).remaining, tokens(10), "a reset mends it");
             assert_eq!(world.granted(limit.global(), sec(0)), tokens(9));
         }
     }

@@ -8,7 +8,7 @@ use std::time::Duration;
 use proptest::collection::vec;
 use proptest::prelude::*;
 use tollgate::algebra::{Ask, Pool, State, Terms, Timestamp, Verdict};
-use tollgate::plan::{Answer, Call, Outcome, Plan};
+use tollgate::plan::{Answer, Outcome, Plan, Verb};
 use tollgate::{CallError, Error, Key, Limit, LimitKind, LimitSpec, MINUTE, SECOND, Tokens};
 
 use crate::story::config;
@@ -31,7 +31,7 @@ impl Shards {
     }
 
     /// Plays a call over all rows together.
-    fn pooled(&mut self, call: Call, now: Timestamp) -> Result<Answer, Error> {
+    fn pooled(&mut self, call: Verb, now: Timestamp) -> Result<Answer, Error> {
         let plan = Plan::new([call])?;
         // A charge is settled by its own row alone.
         let places: Vec<_> = plan.rows().iter().map(|row| usize::from(row.shard())).collect();
@@ -103,9 +103,9 @@ fn ask(cost: i64, reserving: bool) -> Ask {
     if reserving { Ask::reserve(micros(cost)) } else { Ask::consume(micros(cost)) }
 }
 
-fn call(limit: &Limit, cost: i64, reserving: bool) -> Call {
+fn call(limit: &Limit, cost: i64, reserving: bool) -> Verb {
     let request = [limit.global().cost(micros(cost))];
-    if reserving { Call::reserve(request) } else { Call::consume(request) }
+    if reserving { Verb::reserve(request) } else { Verb::consume(request) }
 }
 
 proptest! {
@@ -258,6 +258,6 @@ fn the_shards_of_a_window_share_its_phase() {
 fn two_definitions_of_one_limit_in_one_call_differ_in_their_shards_too() {
     let limit = Limit::token_bucket("two", 10, MINUTE);
     let asked = [limit.key(1), limit.clone().shards(2).key(1)];
-    let error = Plan::new([Call::consume(asked)]).unwrap_err();
+    let error = Plan::new([Verb::consume(asked)]).unwrap_err();
     assert!(matches!(error, Error::Call { source: CallError::ConflictingDefinitions, .. }), "{error}");
 }

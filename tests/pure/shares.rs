@@ -5,7 +5,7 @@ use std::time::Duration;
 use proptest::collection::vec;
 use proptest::prelude::*;
 use tollgate::algebra::Timestamp;
-use tollgate::plan::{Answer, Call};
+use tollgate::plan::{Answer, Verb};
 use tollgate::{Error, Limit, LimitKind, LimitSpec, Receipt, Request, SECOND, Tokens, first_of};
 
 use crate::story::config;
@@ -36,11 +36,11 @@ impl Shares {
         self.own[tenant].key(format!("tenant-{tenant}"))
     }
 
-    fn call(&self, tenant: usize, cost: Tokens, once: Option<usize>) -> Call {
+    fn call(&self, tenant: usize, cost: Tokens, once: Option<usize>) -> Verb {
         let shared = || self.shared.global().cost(cost);
         let own = self.own(tenant).cost(cost);
         let own = if let Some(once) = once { own.once(once).lapses_after(Duration::from_micros(5)) } else { own };
-        Call::consume(first_of([vec![own, shared()], vec![shared().leaving(self.kept)]]))
+        Verb::consume(first_of([vec![own, shared()], vec![shared().leaving(self.kept)]]))
     }
 
     /// The receipt, and the alternative that was charged.
@@ -140,11 +140,11 @@ impl Shares {
                     let receipt = open.swap_remove(which.index(open.len()));
                     let cost = receipt.charges[0].cost.micros() * share / 1_000;
                     // A lapsed call is no longer settled.
-                    let _ = self.world.settled(Call::settle(receipt, micros(cost)), at(now));
+                    let _ = self.world.settled(Verb::settle(receipt, micros(cost)), at(now));
                 }
                 Move::Cancel(which) if !open.is_empty() => {
                     let receipt = open.swap_remove(which.index(open.len()));
-                    let _ = self.world.settled(Call::cancel(receipt), at(now));
+                    let _ = self.world.settled(Verb::cancel(receipt), at(now));
                 }
                 Move::Sweep => self.world.sweep(at(now)),
                 Move::Settle(..) | Move::Cancel(_) => {}
@@ -228,7 +228,7 @@ fn breaks(then: impl FnOnce(&mut Shares, Receipt)) {
 
 #[test]
 fn an_overage_of_a_borrowed_call_breaks_shares() {
-    breaks(|shares, lent| drop(shares.world.settled(Call::settle(lent, tokens(12)), sec(10)).unwrap()));
+    breaks(|shares, lent| drop(shares.world.settled(Verb::settle(lent, tokens(12)), sec(10)).unwrap()));
 }
 
 #[test]
@@ -238,12 +238,12 @@ fn an_overage_of_an_own_call_breaks_shares() {
     let (_, own) = shares.ask(0, tokens(1), None, sec(0)).unwrap();
     drop(shares.ask(0, tokens(10), None, sec(10)).unwrap());
     assert_eq!(shares.gap(sec(10)), 0);
-    shares.world.settled(Call::settle(own, tokens(4)), sec(10)).unwrap();
+    shares.world.settled(Verb::settle(own, tokens(4)), sec(10)).unwrap();
     assert_eq!(shares.gap(sec(10)), 0);
     // But not a debt that no own bucket shows.
     breaks(|shares, _| {
         let (_, own) = shares.ask(0, tokens(5), None, sec(10)).unwrap();
-        shares.world.settled(Call::settle(own, tokens(8)), sec(10)).unwrap();
+        shares.world.settled(Verb::settle(own, tokens(8)), sec(10)).unwrap();
     });
 }
 
@@ -252,12 +252,12 @@ fn a_reservation_and_a_debit_of_the_shared_bucket_break_shares() {
     breaks(|shares, _| {
         let _ = shares.world.reserved(shares.shared.global().cost(12), sec(10));
     });
-    breaks(|shares, _| drop(shares.world.balance(Call::debit(shares.shared.global().cost(1)), sec(10))));
+    breaks(|shares, _| drop(shares.world.balance(Verb::debit(shares.shared.global().cost(1)), sec(10))));
 }
 
 #[test]
 fn a_credit_and_a_reset_of_an_own_bucket_break_shares() {
-    for give in [Call::credit, Call::reset] {
+    for give in [Verb::credit, Verb::reset] {
         breaks(|shares, _| {
             drop(shares.ask(0, tokens(5), None, sec(10)).unwrap());
             shares.world.balance(give(shares.own(0).cost(5)), sec(10));

@@ -5,7 +5,7 @@ use std::time::Duration;
 use proptest::collection::vec;
 use proptest::prelude::*;
 use tollgate::algebra::{List, Pool, State, Terms};
-use tollgate::plan::{Answer, Call};
+use tollgate::plan::{Answer, Verb};
 use tollgate::{DAY, HOUR, Key, Limit, LimitFault, LimitKind, LimitSpec, MINUTE, Receipt, SECOND};
 
 use crate::story::config;
@@ -39,7 +39,7 @@ proptest! {
                 let Some(which) = which.checked_rem(log.len()) else { continue };
                 let (_, kept, receipt) = &mut log[which];
                 let Some(receipt) = Option::take(receipt) else { continue };
-                let settled = world.settled(Call::settle(receipt, micros(actual)), at(now)).unwrap();
+                let settled = world.settled(Verb::settle(receipt, micros(actual)), at(now)).unwrap();
                 let comes_to = settled.charges[0].cost.micros();
                 let beyond = (comes_to - *kept).max(0);
                 *kept = comes_to - beyond;
@@ -51,7 +51,7 @@ proptest! {
                 log.iter().filter(|(at, ..)| now < at + span).map(|(_, kept, _)| kept).sum()
             };
             let (used, longer) = (counted(span), counted(span + tick - 1));
-            match world.call(Call::consume([limit.global().cost(micros(cost))]), at(now)).unwrap() {
+            match world.call(Verb::consume([limit.global().cost(micros(cost))]), at(now)).unwrap() {
                 Answer::Granted { receipt, .. } => {
                     prop_assert!(used + cost <= n, "over: {used} + {cost} of {n} at {now}");
                     log.push((now, cost, Some(receipt)));
@@ -80,7 +80,7 @@ proptest! {
                 let which = which.index(log.len());
                 let (granted_at, kept, receipt) = &mut log[which];
                 let Some(receipt) = Option::take(receipt) else { continue };
-                let comes_to = world.settled(Call::settle(receipt, micros(actual)), at(now)).unwrap().charges[0].cost;
+                let comes_to = world.settled(Verb::settle(receipt, micros(actual)), at(now)).unwrap().charges[0].cost;
                 let has_left = now >= *granted_at + span;
                 let expected = if has_left { actual.max(*kept) } else { actual };
                 let story = format!("granted at {granted_at}, {actual} of {kept} at {now}");
@@ -92,7 +92,7 @@ proptest! {
             }
             let used: i64 = log.iter().filter(|(at, ..)| now < at + span).map(|(_, kept, _)| kept).sum();
             if let Answer::Granted { receipt, .. } =
-                world.call(Call::consume([limit.global().cost(micros(cost))]), at(now)).unwrap()
+                world.call(Verb::consume([limit.global().cost(micros(cost))]), at(now)).unwrap()
             {
                 prop_assert!(used + cost <= n, "over: {used} + {cost} of {n} at {now}");
                 log.push((now, cost, Some(receipt)));
@@ -119,7 +119,7 @@ proptest! {
             let asked = if back == 0 { now - 15 } else { now };
             let instant = row.as_ref().map_or(asked, |row| asked.max(row.ts.micros()));
             let span = i64::try_from(period).unwrap();
-            match world.call(Call::consume([limit.global().cost(micros(cost.min(n)))]), at(asked)).unwrap() {
+            match world.call(Verb::consume([limit.global().cost(micros(cost.min(n)))]), at(asked)).unwrap() {
                 Answer::Granted { .. } => {
                     log.push((instant, cost.min(n)));
                     let used: i64 = log.iter().filter(|(at, _)| *at > instant - span).map(|(_, cost)| cost).sum();
@@ -182,28 +182,28 @@ fn more_than_64_grants_in_a_period_count_for_a_63rd_of_it_longer_at_most() {
 #[test]
 fn credits_debits_and_resets_of_a_sliding_window() {
     let mut world = World::default();
-    let receipt = world.taken(Call::consume([SLIDING.global().cost(2).tracked_for(MINUTE)]), sec(0));
+    let receipt = world.taken(Verb::consume([SLIDING.global().cost(2).tracked_for(MINUTE)]), sec(0));
     world.granted(SLIDING.global().cost(4), sec(10));
     world.granted(SLIDING.global().cost(4), sec(20));
-    assert_eq!(world.balance(Call::credit(SLIDING.global().cost(5)), sec(30)).remaining, tokens(5));
+    assert_eq!(world.balance(Verb::credit(SLIDING.global().cost(5)), sec(30)).remaining, tokens(5));
     assert_eq!(world.look(SLIDING.global(), sec(70)).remaining, tokens(6), "of what leaves soonest");
-    assert_eq!(world.balance(Call::debit(SLIDING.global().cost(9)), sec(30)).remaining, tokens(-4));
+    assert_eq!(world.balance(Verb::debit(SLIDING.global().cost(9)), sec(30)).remaining, tokens(-4));
     assert_eq!(world.look(SLIDING.global(), sec(89)).remaining, tokens(1));
     assert_eq!(world.look(SLIDING.global(), sec(90)).remaining, tokens(10));
-    assert_eq!(world.balance(Call::reset(SLIDING.global()), sec(40)).remaining, tokens(10));
-    world.settled(Call::settle(receipt, tokens(1)), sec(40)).unwrap();
+    assert_eq!(world.balance(Verb::reset(SLIDING.global()), sec(40)).remaining, tokens(10));
+    world.settled(Verb::settle(receipt, tokens(1)), sec(40)).unwrap();
     assert_eq!(world.look(SLIDING.global(), sec(40)).remaining, tokens(10), "it was forgiven");
 }
 
 #[test]
 fn what_was_used_beyond_a_grant_counts_for_a_period_from_its_settlement_on() {
     let mut world = World::default();
-    let [first, second] = [2, 3].map(|cost| world.taken(Call::consume([SLIDING.global().cost(cost)]), sec(0)));
+    let [first, second] = [2, 3].map(|cost| world.taken(Verb::consume([SLIDING.global().cost(cost)]), sec(0)));
     world.granted(SLIDING.global().cost(3), sec(10));
     // The balance falls at once, and behind a clock that went back at the row's instant.
-    world.settled(Call::settle(first, tokens(6)), sec(5)).unwrap();
+    world.settled(Verb::settle(first, tokens(6)), sec(5)).unwrap();
     assert_eq!(world.state(&SLIDING.global()).unwrap().list.to_column().unwrap()[3..], [70_000_000, 7_000_000]);
-    world.settled(Call::settle(second, tokens(13)), sec(65)).unwrap();
+    world.settled(Verb::settle(second, tokens(13)), sec(65)).unwrap();
     for (now, left) in [(65_000_000, -7), (69_999_999, -7), (70_000_000, 0), (124_999_999, 0), (125_000_000, 10)] {
         assert_eq!(world.look(SLIDING.global(), at(now)).remaining, tokens(left), "{now}");
     }
@@ -220,14 +220,14 @@ fn what_is_given_back_is_given_back_whole_also_where_instants_were_rounded() {
     for grants in [64, 65, 66, 130] {
         let limit = Limit::sliding_window("day", 10_000, DAY);
         let mut world = World::default();
-        let mut take = |now| world.taken(Call::consume([limit.global().cost(10)]), sec(now));
+        let mut take = |now| world.taken(Verb::consume([limit.global().cost(10)]), sec(now));
         let mut receipts: Vec<_> = (0..grants).map(&mut take).collect();
         let [first, last] = [receipts.remove(0), receipts.pop().unwrap()];
-        world.settled(Call::settle(last, tokens(11)), sec(200)).unwrap();
-        let settled = world.settled(Call::settle(first, tokens(0)), sec(200)).unwrap();
+        world.settled(Verb::settle(last, tokens(11)), sec(200)).unwrap();
+        let settled = world.settled(Verb::settle(first, tokens(0)), sec(200)).unwrap();
         assert_eq!(settled.charges[0].cost, tokens(0), "{grants}");
         for receipt in receipts {
-            world.settled(Call::settle(receipt, tokens(0)), sec(200)).unwrap();
+            world.settled(Verb::settle(receipt, tokens(0)), sec(200)).unwrap();
         }
         assert_eq!(world.look(limit.global(), sec(200)).remaining, tokens(10_000 - 11), "{grants}");
     }
@@ -237,16 +237,16 @@ fn what_is_given_back_is_given_back_whole_also_where_instants_were_rounded() {
 #[test]
 fn a_grant_that_is_given_back_whole_leaves_the_list() {
     let mut world = World::default();
-    let [first, second] = [2, 3].map(|cost| world.taken(Call::consume([SLIDING.global().cost(cost)]), sec(cost)));
-    world.settled(Call::settle(second, tokens(0)), sec(5)).unwrap();
+    let [first, second] = [2, 3].map(|cost| world.taken(Verb::consume([SLIDING.global().cost(cost)]), sec(cost)));
+    world.settled(Verb::settle(second, tokens(0)), sec(5)).unwrap();
     assert_eq!(world.state(&SLIDING.global()).unwrap().list.to_column().unwrap()[1..], [62_000_000, 2_000_000]);
-    world.settled(Call::settle(first, tokens(0)), sec(5)).unwrap();
+    world.settled(Verb::settle(first, tokens(0)), sec(5)).unwrap();
     world.sweep(sec(5));
     assert_eq!(world.state(&SLIDING.global()), None);
     // By a credit, too.
     world.granted(SLIDING.global().cost(2), sec(6));
     world.granted(SLIDING.global().cost(3), sec(7));
-    world.balance(Call::credit(SLIDING.global().cost(2)), sec(8));
+    world.balance(Verb::credit(SLIDING.global().cost(2)), sec(8));
     assert_eq!(world.state(&SLIDING.global()).unwrap().list.to_column().unwrap()[1..], [67_000_000, 3_000_000]);
 }
 
@@ -255,10 +255,10 @@ fn a_grant_that_is_given_back_whole_leaves_the_list() {
 fn a_charge_whose_entry_a_shorter_window_has_cut_gives_nothing_back() {
     let [short, long] = [10, 60].map(|period| window(4_000_000, period * 1_000_000, None));
     let mut world = World::default();
-    let receipt = world.taken(Call::consume([long.global().cost(1)]), sec(0));
+    let receipt = world.taken(Verb::consume([long.global().cost(1)]), sec(0));
     world.granted(short.global().cost(1), sec(1));
     world.granted(long.global().cost(2), sec(5));
-    let settled = world.settled(Call::settle(receipt, tokens(0)), sec(6)).unwrap();
+    let settled = world.settled(Verb::settle(receipt, tokens(0)), sec(6)).unwrap();
     assert_eq!(settled.charges[0].cost, tokens(1));
     for (now, left) in [(9_999_999, 0), (10_000_000, 1), (11_000_000, 2), (64_999_999, 2), (65_000_000, 4)] {
         assert_eq!(world.look(long.global(), at(now)).remaining, tokens(left), "{now}");
@@ -277,7 +277,7 @@ fn granted_in_turns(both: [&Limit; 2], turn: fn(i64) -> usize, settled_after: i6
             (now..now + 60).map(|instant| live(instant).map(|entry| entry.amount.micros()).sum()).collect()
         };
         let (limit, before) = (both[turn(now)], listed(&world));
-        let answer = world.call(Call::consume([limit.global()]), sec(now)).unwrap();
+        let answer = world.call(Verb::consume([limit.global()]), sec(now)).unwrap();
         let own = if let Answer::Granted { receipt, .. } = answer {
             receipts.push((now, Some(receipt)));
             i64::try_from(limit.spec().period.as_secs()).unwrap()
@@ -288,7 +288,7 @@ fn granted_in_turns(both: [&Limit; 2], turn: fn(i64) -> usize, settled_after: i6
         assert!(listed(&world).into_iter().zip(most).all(|(listed, most)| listed <= most), "at {now}");
         for (_, receipt) in receipts.iter_mut().filter(|(at, _)| at + settled_after == now) {
             let before = listed(&world);
-            world.settled(Call::settle(receipt.take().unwrap(), tokens(0)), sec(now)).unwrap();
+            world.settled(Verb::settle(receipt.take().unwrap(), tokens(0)), sec(now)).unwrap();
             assert!(listed(&world).iter().zip(before).all(|(listed, before)| *listed <= before), "at {now}");
         }
         granted.push(receipts.len());

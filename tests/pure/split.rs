@@ -5,7 +5,7 @@ use num_traits::Zero;
 use proptest::collection::vec;
 use proptest::prelude::*;
 use tollgate::algebra::Timestamp;
-use tollgate::plan::{Answer, Call};
+use tollgate::plan::{Answer, Verb};
 use tollgate::{
     CallError, DAY, Error, Limit, LimitKind, MINUTE, Reason, Receipt, Request, SECOND, Source, Tokens, first_of, split,
 };
@@ -22,13 +22,13 @@ struct Splitting {
 }
 
 impl Splitting {
-    fn call(&self) -> Call {
+    fn call(&self) -> Verb {
         let each = self.limits.iter().zip(&self.leaving);
         let leave = |(limit, leaving): (&Request, &Option<i64>)| match leaving {
             Some(leaving) => limit.clone().leaving(micros(*leaving)),
             None => limit.clone(),
         };
-        Call::consume(split(micros(self.cost), each.map(leave)))
+        Verb::consume(split(micros(self.cost), each.map(leave)))
     }
 
     /// The tokens that a limit with this balance can give.
@@ -83,7 +83,7 @@ impl Splitting {
         let mut world = world.clone();
         let taken: Vec<_> = receipt.charges.iter().map(|charge| charge.cost.micros()).collect();
         world.call(self.call(), now).unwrap();
-        let settled = world.settled(Call::settle(receipt, micros(actual)), now).unwrap();
+        let settled = world.settled(Verb::settle(receipt, micros(actual)), now).unwrap();
         let kept: Vec<_> = settled.charges.iter().map(|charge| charge.cost.micros()).collect();
         prop_assert_eq!(kept.iter().sum::<i64>(), actual);
         let given_back = taken.iter().zip(&kept).position(|(taken, kept)| kept < taken);
@@ -171,11 +171,11 @@ proptest! {
         ];
         let requests = limits.each_ref().map(Limit::global);
         let (mut world, mut now) = (World::default(), at(EPOCH));
-        world.balance(Call::credit(requests[2].clone().cost(10)), now);
+        world.balance(Verb::credit(requests[2].clone().cost(10)), now);
         for (which, cost, gap) in before {
             now = at(now.micros() + gap);
             let most = world.look(requests[which].clone(), now).remaining.max(Tokens::ZERO);
-            world.call(Call::consume([requests[which].clone().cost(micros(cost).min(most))]), now).unwrap();
+            world.call(Verb::consume([requests[which].clone().cost(micros(cost).min(most))]), now).unwrap();
         }
         let call = Splitting { limits: order.map(|which| requests[which].clone()).into(), leaving, cost };
         let balances = |now| {
@@ -206,19 +206,19 @@ fn both(cost: u32) -> Vec<Request> {
 #[test]
 fn a_split_stands_beside_other_requests_and_is_settled_as_one() {
     let mut world = World::default();
-    world.balance(Call::credit(CREDITS.key(1).cost(5)), sec(0));
-    let call = |cost: u32| Call::consume([RATE.key(1).cost(cost)].into_iter().chain(both(cost)));
+    world.balance(Verb::credit(CREDITS.key(1).cost(5)), sec(0));
+    let call = |cost: u32| Verb::consume([RATE.key(1).cost(cost)].into_iter().chain(both(cost)));
     let receipt = world.taken(call(12), sec(0));
     assert_eq!(receipt.charges.iter().map(|charge| charge.cost).collect::<Vec<_>>(), [12, 10, 2].map(tokens));
     assert_eq!(receipt.by_request().count(), 2);
     let held = |world: &World| [PLAN, CREDITS, RATE].map(|limit| world.look(limit.key(1), sec(0)).remaining);
     assert_eq!(held(&world), [0, 3, 88].map(tokens));
-    world.settled(Call::settle(receipt, tokens(11)), sec(0)).unwrap();
+    world.settled(Verb::settle(receipt, tokens(11)), sec(0)).unwrap();
     assert_eq!(held(&world), [0, 4, 89].map(tokens), "credits come back first");
     // An empty plan is charged nothing, so the wallet pays the whole cost.
     let receipt = world.taken(call(3), sec(0));
     assert_eq!(receipt.charges.iter().map(tollgate::Charge::limit).collect::<Vec<_>>(), ["rate", "credits"]);
-    world.settled(Call::settle_each(receipt, &[tokens(0), tokens(4)]), sec(0)).unwrap();
+    world.settled(Verb::settle_each(receipt, &[tokens(0), tokens(4)]), sec(0)).unwrap();
     assert_eq!(held(&world), [0, 0, 89].map(tokens), "what lies above is the last one's");
     let receipt = world.taken(call(0), sec(0));
     assert_eq!(receipt.charges.len(), 2, "a cost of nothing is charged to the first");
@@ -230,10 +230,10 @@ fn a_split_stands_beside_other_requests_and_is_settled_as_one() {
 #[test]
 fn a_split_is_held_back_if_its_limits_have_the_cost_together() {
     let mut world = World::default();
-    world.balance(Call::credit(CREDITS.key(1).cost(2)), sec(0));
+    world.balance(Verb::credit(CREDITS.key(1).cost(2)), sec(0));
     for (cost, reason) in [(9, Reason::HeldBack), (12, Reason::HeldBack), (13, Reason::Short)] {
         let leaving = split(cost, [PLAN.key(1).leaving(4), CREDITS.key(1)]);
-        let Answer::Denied(denied) = world.call(Call::consume(leaving), sec(0)).unwrap() else { panic!("granted") };
+        let Answer::Denied(denied) = world.call(Verb::consume(leaving), sec(0)).unwrap() else { panic!("granted") };
         assert_eq!((denied.reason, denied.remaining), (reason, tokens(8)), "{cost}");
     }
 }
@@ -241,10 +241,10 @@ fn a_split_is_held_back_if_its_limits_have_the_cost_together() {
 #[test]
 fn a_repeat_of_a_split_says_what_each_limit_gave() {
     let mut world = World::default();
-    world.balance(Call::credit(CREDITS.key(1).cost(5)), sec(0));
+    world.balance(Verb::credit(CREDITS.key(1).cost(5)), sec(0));
     let call = || {
         let [plan, credits] = [PLAN.key(1).once("job").lapses_after(MINUTE), CREDITS.key(1)];
-        Call::consume(first_of([split(12, [plan, credits])]))
+        Verb::consume(first_of([split(12, [plan, credits])]))
     };
     for expected in [Source::Database, Source::Repeated] {
         let Answer::Granted { standings, source, amount, .. } = world.call(call(), sec(0)).unwrap() else {
@@ -255,7 +255,7 @@ fn a_repeat_of_a_split_says_what_each_limit_gave() {
     }
     // The order of the limits is a part of the call.
     let turned = split(12, [CREDITS.key(1), PLAN.key(1).once("job").lapses_after(MINUTE)]);
-    assert!(matches!(world.call(Call::consume(turned), sec(0)), Err(Error::OnceMismatch { .. })));
+    assert!(matches!(world.call(Verb::consume(turned), sec(0)), Err(Error::OnceMismatch { .. })));
     world.reap(sec(60));
     assert_eq!([PLAN, CREDITS].map(|limit| world.look(limit.key(1), sec(60)).remaining), [10, 5].map(tokens));
 }
@@ -263,7 +263,7 @@ fn a_repeat_of_a_split_says_what_each_limit_gave() {
 #[test]
 fn what_cannot_be_split_is_an_error_before_anything_is_taken() {
     let slots = Limit::concurrency("slots", 2, MINUTE);
-    let some = |call: Vec<Request>, more: Vec<Request>| Call::consume(call.into_iter().chain(more));
+    let some = |call: Vec<Request>, more: Vec<Request>| Verb::consume(call.into_iter().chain(more));
     for (call, expected) in [
         (some(split(1, [PLAN.key(1), PLAN.key(1)]), Vec::new()), CallError::SplitTwice),
         (some(both(1), vec![PLAN.key(1)]), CallError::SplitTwice),
@@ -277,16 +277,16 @@ fn what_cannot_be_split_is_an_error_before_anything_is_taken() {
         (some(both(2).split_off(1), Vec::new()), CallError::SplitApart),
         (some(vec![both(2).remove(0), RATE.key(1)], both(2).split_off(1)), CallError::SplitApart),
         (some(split(2, [PLAN.key(1), CREDITS.key(1).flat()]), Vec::new()), CallError::FlatDiffers),
-        (Call::reserve(both(2)), CallError::NotConsumed { option: "split" }),
-        (Call::debit(both(2).remove(0)), CallError::NotConsumed { option: "split" }),
+        (Verb::reserve(both(2)), CallError::NotConsumed { option: "split" }),
+        (Verb::debit(both(2).remove(0)), CallError::NotConsumed { option: "split" }),
     ] {
         let error = World::default().call(call, sec(0)).unwrap_err();
         assert!(matches!(&error, Error::Call { source, .. } if *source == expected), "{error} {expected}");
         assert!(error.is_bad_input());
     }
     let never = split(21, [PLAN.key(1), Limit::fixed_window("other", 10, DAY).key(1)]);
-    let error = World::default().call(Call::consume(never), sec(0)).unwrap_err();
+    let error = World::default().call(Verb::consume(never), sec(0)).unwrap_err();
     assert!(matches!(error, Error::CostExceedsCapacity { max, .. } if max == tokens(20)), "{error}");
-    let error = World::default().call(Call::consume(split(-1, [PLAN.key(1)])), sec(0)).unwrap_err();
+    let error = World::default().call(Verb::consume(split(-1, [PLAN.key(1)])), sec(0)).unwrap_err();
     assert!(matches!(error, Error::Call { source: CallError::Cost(_), .. }), "{error}");
 }

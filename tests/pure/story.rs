@@ -19,7 +19,7 @@ use num_traits::Zero;
 use proptest::prelude::*;
 use proptest::test_runner::FileFailurePersistence;
 use tollgate::algebra::Timestamp;
-use tollgate::plan::Call;
+use tollgate::plan::Verb;
 use tollgate::{Limit, Request, Tokens};
 
 use crate::world::{World, at};
@@ -87,8 +87,8 @@ pub(crate) fn spans(events: &[Event]) -> Vec<(&Event, &Event, BigInt)> {
     spans
 }
 
-pub(crate) fn call(reserving: bool, requests: impl IntoIterator<Item = Request>) -> Call {
-    if reserving { Call::reserve(requests) } else { Call::consume(requests) }
+pub(crate) fn call(reserving: bool, requests: impl IntoIterator<Item = Request>) -> Verb {
+    if reserving { Verb::reserve(requests) } else { Verb::consume(requests) }
 }
 
 pub(crate) fn capacity(limit: &Limit) -> Tokens {

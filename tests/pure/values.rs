@@ -14,7 +14,7 @@ use chrono::{DateTime, Utc};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use tollgate::algebra::Timestamp;
-use tollgate::plan::{Call, Plan};
+use tollgate::plan::{Plan, Verb};
 use tollgate::{CallError, Error, KeyError, Limit, LimitKind, MINUTE, Reason, Request, Source, Storage};
 
 #[test]
@@ -63,23 +63,23 @@ fn bucket() -> Limit {
     Limit::token_bucket("some", 10, MINUTE)
 }
 
-fn consume_one(request: Request) -> Call {
-    Call::consume([request])
+fn consume_one(request: Request) -> Verb {
+    Verb::consume([request])
 }
 
-fn reserve_one(request: Request) -> Call {
-    Call::reserve([request])
+fn reserve_one(request: Request) -> Verb {
+    Verb::reserve([request])
 }
 
 /// One sentence for each link of the chain, and none twice.
 #[test]
 fn an_error_names_its_limit_and_leaves_its_cause_to_the_source() {
-    let error = Plan::new([Call::look(bucket().key(""))]).unwrap_err();
+    let error = Plan::new([Verb::look(bucket().key(""))]).unwrap_err();
     assert!(error.is_bad_input() && error.limit() == Some("some"));
     let cause = std::error::Error::source(&error).unwrap();
     assert_eq!(cause.downcast_ref(), Some(&KeyError::Empty));
     assert!(!error.to_string().contains(&cause.to_string()), "{error}");
-    let nothing = Plan::new([Call::consume([])]).unwrap_err();
+    let nothing = Plan::new([Verb::consume([])]).unwrap_err();
     assert!(nothing.is_bad_input() && nothing.limit().is_none());
     let cause = std::error::Error::source(&nothing).unwrap();
     assert_eq!(

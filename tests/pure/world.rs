@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 use chrono::{DateTime, Utc};
 use serde_json::json;
 use tollgate::algebra::{Ask, Pool, State, Terms, Timestamp, TooDeep, Verdict};
-use tollgate::plan::{Answer, Call, CallChange, CallName, CallRow, Change, Plan, Row};
+use tollgate::plan::{Answer, CallChange, CallName, CallRow, Change, Plan, Row, Verb};
 use tollgate::{Balance, Charge, Denied, Error, Receipt, Request, Settlement, Tokens};
 
 #[derive(Clone, Debug, Default)]
@@ -56,17 +56,17 @@ impl World {
     }
 
     /// One call in a plan of its own.
-    pub(crate) fn call(&mut self, call: Call, now: Timestamp) -> Result<Answer, Error> {
+    pub(crate) fn call(&mut self, call: Verb, now: Timestamp) -> Result<Answer, Error> {
         self.batch([call], now).map(|mut answers| answers.remove(0))?
     }
 
     /// Several calls in one plan.
     pub(crate) fn batch(
         &mut self,
-        calls: impl IntoIterator<Item = Call>,
+        calls: impl IntoIterator<Item = Verb>,
         now: Timestamp,
     ) -> Result<Vec<Result<Answer, Error>>, Error> {
-        let mut named = |call: Call| {
+        let mut named = |call: Verb| {
             self.ids += u128::from(call.needs_id());
             if call.needs_id() { call.with_id(self.ids) } else { call }
         };
@@ -92,7 +92,7 @@ impl World {
     }
 
     /// The receipt of a call that must be granted.
-    pub(crate) fn taken(&mut self, call: Call, now: Timestamp) -> Receipt {
+    pub(crate) fn taken(&mut self, call: Verb, now: Timestamp) -> Receipt {
         match self.call(call, now).unwrap() {
             Answer::Granted { receipt, .. } => receipt,
             other => panic!("not granted: {other:?}"),
@@ -101,7 +101,7 @@ impl World {
 
     /// The tokens that remain after a plain call that must be granted.
     pub(crate) fn granted(&mut self, request: Request, now: Timestamp) -> Tokens {
-        match self.call(Call::consume([request]), now).unwrap() {
+        match self.call(Verb::consume([request]), now).unwrap() {
             Answer::Granted { remaining, .. } => remaining,
             other => panic!("not granted: {other:?}"),
         }
@@ -110,7 +110,7 @@ impl World {
     /// The refusal of a plain call that must be refused, and changes nothing.
     pub(crate) fn denied(&mut self, request: Request, now: Timestamp) -> Denied {
         let before = self.clone();
-        match self.call(Call::consume([request]), now).unwrap() {
+        match self.call(Verb::consume([request]), now).unwrap() {
             Answer::Denied(denied) => {
                 assert_eq!(*self, before, "a refusal changes nothing");
                 denied
@@ -121,14 +121,14 @@ impl World {
 
     /// The tokens that remain after a reservation that must be accepted, and when it is ready.
     pub(crate) fn reserved(&mut self, request: Request, now: Timestamp) -> (Tokens, Timestamp) {
-        match self.call(Call::reserve([request]), now).unwrap() {
+        match self.call(Verb::reserve([request]), now).unwrap() {
             Answer::Granted { remaining, ready_at, .. } => (remaining, ready_at),
             other => panic!("not granted: {other:?}"),
         }
     }
 
     /// The balance after a call that changes or looks at one row.
-    pub(crate) fn balance(&mut self, call: Call, now: Timestamp) -> Balance {
+    pub(crate) fn balance(&mut self, call: Verb, now: Timestamp) -> Balance {
         match self.call(call, now).unwrap() {
             Answer::Done(balance) => balance,
             other => panic!("no balance: {other:?}"),
@@ -136,7 +136,7 @@ impl World {
     }
 
     /// The outcome of a call that settles.
-    pub(crate) fn settled(&mut self, call: Call, now: Timestamp) -> Result<Settlement, Error> {
+    pub(crate) fn settled(&mut self, call: Verb, now: Timestamp) -> Result<Settlement, Error> {
         match self.call(call, now)? {
             Answer::Settled(settlement) => Ok(settlement),
             other => panic!("not settled: {other:?}"),
@@ -156,18 +156,18 @@ impl World {
     /// Settles the calls that have lapsed, as a sweeper does.
     pub(crate) fn reap(&mut self, now: Timestamp) {
         for row in self.lapsing() {
-            self.settled(Call::lapse(row), now).unwrap();
+            self.settled(Verb::lapse(row), now).unwrap();
         }
     }
 
     /// Looking changes nothing, so this takes the world as it is.
     pub(crate) fn look(&self, request: Request, now: Timestamp) -> Balance {
-        self.clone().balance(Call::look(request), now)
+        self.clone().balance(Verb::look(request), now)
     }
 }
 
 fn row_of(request: &Request) -> Row {
-    Plan::new([Call::look(request.clone())]).unwrap().rows()[0].clone()
+    Plan::new([Verb::look(request.clone())]).unwrap().rows()[0].clone()
 }
 
 /// The terms of the one row that a request asks.

@@ -8,7 +8,7 @@ use chrono::{DateTime, Utc};
 use fastrand::Rng;
 use serde_json::{Value, json};
 use tollgate::algebra::{State, Timestamp};
-use tollgate::plan::{Answer, Call, Plan, Row};
+use tollgate::plan::{Answer, Plan, Row, Verb};
 use tollgate::{Decision, Limit, LimitKind, LimitSpec, Request, Tokens};
 use tollgate_http::{Facts, Fields, Format};
 
@@ -35,7 +35,7 @@ fn story(random: &mut Rng, place: usize) -> Value {
     let mut server = Server { limits, rows: BTreeMap::new() };
     let mut now = Timestamp::from_micros(1_735_689_600_000_000 + random.i64(0..1_000_000));
     for wallet in server.limits.clone().iter().filter(|limit| limit.kind == LimitKind::Wallet) {
-        let funds = Call::credit(wallet.global().cost(random.u32(1..MOST)));
+        let funds = Verb::credit(wallet.global().cost(random.u32(1..MOST)));
         server.decide(funds, now).expect("a wallet takes what it is given");
     }
     let mut steps = Vec::new();
@@ -43,7 +43,7 @@ fn story(random: &mut Rng, place: usize) -> Value {
         let cost = random.u32(1..5);
         if has_debts && random.u8(0..4) == 0 {
             let limit = server.limits[0].clone();
-            let used = Call::debit(limit.global().cost(random.u32(1..10)));
+            let used = Verb::debit(limit.global().cost(random.u32(1..10)));
             server.decide(used, now).expect("it takes whatever is there");
         }
         let Ok((is_granted, told)) = server.call(cost, number, now, fields) else { continue };
@@ -90,7 +90,7 @@ impl Server {
         now: Timestamp,
         fields: Fields,
     ) -> Result<(bool, Vec<[String; 2]>), tollgate::Error> {
-        let call = Call::consume(self.requests(cost)).with_id(u128::from(number) + 1);
+        let call = Verb::consume(self.requests(cost)).with_id(u128::from(number) + 1);
         let decision: Decision = match self.decide(call, now)? {
             Answer::Granted { remaining, receipt, standings, .. } => {
                 let observed_at = DateTime::<Utc>::from(now);
@@ -109,7 +109,7 @@ impl Server {
         Ok((decision.is_granted(), told))
     }
 
-    fn decide(&mut self, call: Call, now: Timestamp) -> Result<Answer, tollgate::Error> {
+    fn decide(&mut self, call: Verb, now: Timestamp) -> Result<Answer, tollgate::Error> {
         let plan = Plan::new([call])?;
         let mut outcome = plan.decide(&self.found(&plan), &[], now);
         let changes = outcome.changes.into_iter().map(|change| (plan.rows()[change.row].clone(), change.state));
@@ -123,7 +123,7 @@ impl Server {
     }
 
     fn would_grant(&self, cost: u32, at: Timestamp) -> bool {
-        let Ok(plan) = Plan::new([Call::check(self.requests(cost))]) else { return false };
+        let Ok(plan) = Plan::new([Verb::check(self.requests(cost))]) else { return false };
         let mut outcome = plan.decide(&self.found(&plan), &[], at);
         matches!(outcome.answers.pop(), Some(Ok(Answer::Granted { .. })))
     }

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use chrono::{DateTime, Utc};
 use serde_json::json;
 use tollgate::algebra::{State, Timestamp};
-use tollgate::plan::{Answer, Call, Change, Plan, Row};
+use tollgate::plan::{Answer, Change, Plan, Row, Verb};
 use tollgate::{Decision, Grant, Request};
 
 #[derive(Clone, Debug, Default)]
@@ -15,7 +15,7 @@ pub(crate) struct World {
 
 impl World {
     pub(crate) fn consume(&mut self, requests: impl IntoIterator<Item = Request>, now: Timestamp) -> Decision {
-        let plan = Plan::new([Call::consume(requests)]).unwrap();
+        let plan = Plan::new([Verb::consume(requests)]).unwrap();
         let found: Vec<_> = plan.rows().iter().map(|row| self.rows.get(row).cloned()).collect();
         let mut outcome = plan.decide(&found, &[], now);
         for Change { row, state, .. } in outcome.changes {

@@ -190,13 +190,13 @@ mod tests {
     use super::*;
     use crate::gate::Gate;
     use crate::gate::reply::Reply;
-    use crate::plan::Call;
+    use crate::plan::Verb;
     use crate::{Limit, MINUTE};
 
     const LIMIT: Limit = Limit::token_bucket("one", 1, MINUTE);
 
     fn call(keys: &[i64]) -> QueuedCall {
-        let call = Call::consume(keys.iter().map(|key| LIMIT.key(*key))).checked().unwrap();
+        let call = Verb::consume(keys.iter().map(|key| LIMIT.key(*key))).checked().unwrap();
         let (reply, answer) = Reply::new("one".to_owned().into());
         std::mem::forget(answer);
         QueuedCall { call, reply, blocked_since: None }

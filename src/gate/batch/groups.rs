@@ -165,7 +165,7 @@ fn root(of_row: &[usize], mut row: usize) -> usize {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::plan::Call;
+    use crate::plan::Verb;
     use crate::{Limit, MINUTE};
 
     const USER: Limit = Limit::token_bucket("user", 1, MINUTE);
@@ -173,8 +173,8 @@ mod tests {
 
     #[test]
     fn calls_that_share_a_row_stand_or_fall_together() {
-        let together = |user, tenant| Call::consume([USER.key(user), TENANT.key(tenant)]);
-        let plan = Plan::new([together(1, 1), together(2, 1), together(3, 2), Call::consume([USER.key(4)])]).unwrap();
+        let together = |user, tenant| Verb::consume([USER.key(user), TENANT.key(tenant)]);
+        let plan = Plan::new([together(1, 1), together(2, 1), together(3, 2), Verb::consume([USER.key(4)])]).unwrap();
         let mut groups = Groups::of(&plan);
         assert_eq!(groups.of_call[0], groups.of_call[1]);
         assert_eq!(groups.of_call.iter().collect::<std::collections::BTreeSet<_>>().len(), 3);

@@ -91,7 +91,7 @@ impl Queue {
 mod tests {
     use super::*;
     use crate::gate::reply::Reply;
-    use crate::plan::Call;
+    use crate::plan::Verb;
     use crate::{Limit, MINUTE, SECOND};
 
     const LIMIT: Limit = Limit::token_bucket("one", 1, MINUTE);
@@ -108,7 +108,7 @@ mod tests {
             let (reply, answer) = Reply::new("one".to_owned().into());
             answers.push(answer);
             queue.push(QueuedCall {
-                call: Call::consume([LIMIT.global()]).checked().unwrap(),
+                call: Verb::consume([LIMIT.global()]).checked().unwrap(),
                 reply,
                 blocked_since: None,
             });

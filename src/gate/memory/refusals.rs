@@ -242,14 +242,14 @@ const PAUSE_PER_ENTRY: Duration = Duration::from_micros(1);
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::plan::Call;
+    use crate::plan::Verb;
     use crate::tokens::Tokens;
     use crate::{HOUR, Limit, SECOND};
 
     const LIMIT: Limit = Limit::token_bucket("one", 1, SECOND);
 
     fn call() -> CheckedCall {
-        Call::consume([LIMIT.key("k")]).checked().unwrap()
+        Verb::consume([LIMIT.key("k")]).checked().unwrap()
     }
 
     fn row() -> Row {

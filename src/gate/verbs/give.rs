@@ -2,7 +2,7 @@ use crate::balance::Balance;
 use crate::error::Error;
 use crate::gate::Gate;
 use crate::plan::settlement::Settlement;
-use crate::plan::{Answer, Call};
+use crate::plan::{Answer, Verb};
 use crate::receipt::Receipt;
 use crate::request::Request;
 use crate::tokens::{Tokens, TokensError};
@@ -15,7 +15,7 @@ impl Gate {
     ///
     /// Those of [`consume`](Self::consume).
     pub async fn credit(&self, request: Request) -> Result<Balance, Error> {
-        self.change(Call::credit(request)).await.map(Answer::balance)
+        self.change(Verb::credit(request)).await.map(Answer::balance)
     }
 
     /// Fills a key up, forgives its debts, and deletes stale shards. Empties a wallet. The request's cost does not
@@ -25,7 +25,7 @@ impl Gate {
     ///
     /// Those of [`consume`](Self::consume).
     pub async fn reset(&self, request: Request) -> Result<Balance, Error> {
-        self.change(Call::reset(request)).await.map(Answer::balance)
+        self.change(Verb::reset(request)).await.map(Answer::balance)
     }
 
     /// Brings the charges of a receipt to their actual cost, in either direction, as
@@ -42,7 +42,7 @@ impl Gate {
     ) -> Result<Settlement, Error> {
         let receipt = receipt.into();
         let actual = receipt.actual_cost(actual)?;
-        self.change(Call::settle(receipt, actual)).await.map(Answer::settlement)
+        self.change(Verb::settle(receipt, actual)).await.map(Answer::settlement)
     }
 
     /// Settles with an actual cost for each request, in the order of the requests, as
@@ -52,7 +52,7 @@ impl Gate {
     ///
     /// Those of [`Limiter::settle_each`](crate::Limiter::settle_each) and of [`Gate`].
     pub async fn settle_each(&self, receipt: impl Into<Receipt>, costs: &[Tokens]) -> Result<Settlement, Error> {
-        self.change(Call::settle_each(receipt.into(), costs)).await.map(Answer::settlement)
+        self.change(Verb::settle_each(receipt.into(), costs)).await.map(Answer::settlement)
     }
 
     /// Gives back the charges of a receipt, if they are not ready to be spent, as
@@ -62,6 +62,6 @@ impl Gate {
     ///
     /// Those of [`Limiter::cancel`](crate::Limiter::cancel) and of [`Gate`].
     pub async fn cancel(&self, receipt: impl Into<Receipt>) -> Result<Settlement, Error> {
-        self.change(Call::cancel(receipt.into())).await.map(Answer::settlement)
+        self.change(Verb::cancel(receipt.into())).await.map(Answer::settlement)
     }
 }

@@ -7,7 +7,7 @@ use crate::decision::Decision;
 use crate::error::Error;
 use crate::gate::{Gate, Lease};
 use crate::plan::settlement::Settlement;
-use crate::plan::{Answer, Call};
+use crate::plan::{Answer, Verb};
 use crate::receipt::Receipt;
 use crate::request::Request;
 
@@ -59,7 +59,7 @@ impl Gate {
     ///
     /// Those of [`Limiter::renew`](crate::Limiter::renew) and of [`Gate`].
     pub async fn renew(&self, receipt: &Receipt) -> Result<Receipt, Error> {
-        self.ask(self.checked(Call::renew(receipt))?).await.map(|answer| answer.renewal(receipt))
+        self.ask(self.checked(Verb::renew(receipt))?).await.map(|answer| answer.renewal(receipt))
     }
 
     /// Ends each lease of a receipt, as [`Limiter::release`](crate::Limiter::release) does.
@@ -68,7 +68,7 @@ impl Gate {
     ///
     /// Those of [`Limiter::release`](crate::Limiter::release) and of [`Gate`].
     pub async fn release(&self, receipt: impl Into<Receipt>) -> Result<Settlement, Error> {
-        self.change(Call::release(&receipt.into())).await.map(Answer::settlement)
+        self.change(Verb::release(&receipt.into())).await.map(Answer::settlement)
     }
 
     /// The last tick up to an instant. Leases of one length are renewed at the same ticks, and so in one batch.

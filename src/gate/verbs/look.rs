@@ -5,7 +5,7 @@ use crate::gate::Gate;
 use crate::gate::shared::Shared;
 use crate::key::Key;
 use crate::limit::Limit;
-use crate::plan::{Answer, Call, Exception, Ruling};
+use crate::plan::{Answer, Exception, Ruling, Verb};
 use crate::request::Request;
 
 /// # Looking
@@ -17,7 +17,7 @@ impl Gate {
     ///
     /// Those of [`consume`](Self::consume).
     pub async fn check(&self, requests: impl IntoIterator<Item = Request>) -> Result<Decision, Error> {
-        self.decide(self.checked(Call::check(requests))?).await
+        self.decide(self.checked(Verb::check(requests))?).await
     }
 
     /// The limit with the numbers that count for a key at present, by the [overrides](crate::Overrides) that this gate
@@ -36,6 +36,6 @@ impl Gate {
     ///
     /// Those of [`consume`](Self::consume).
     pub async fn balance(&self, request: Request) -> Result<Balance, Error> {
-        self.change(Call::look(request)).await.map(Answer::balance)
+        self.change(Verb::look(request)).await.map(Answer::balance)
     }
 }

@@ -26,7 +26,7 @@ use crate::checked::{checked, overruled, tell};
 use crate::decision::Decision;
 use crate::error::Error;
 use crate::meter::{self, By};
-use crate::plan::{Answer, Call, CheckedCall};
+use crate::plan::{Answer, CheckedCall, Verb};
 use crate::text::Text;
 
 impl Gate {
@@ -48,11 +48,11 @@ impl Gate {
         }
     }
 
-    async fn change(&self, call: Call) -> Result<Answer, Error> {
+    async fn change(&self, call: Verb) -> Result<Answer, Error> {
         self.ask(self.checked(call)?).await
     }
 
-    fn checked(&self, call: Call) -> Result<CheckedCall, Error> {
+    fn checked(&self, call: Verb) -> Result<CheckedCall, Error> {
         let Shared { settings, overrides, .. } = &*self.inner.shared;
         checked(call, settings.backend.parts, settings.max_keys, overrides.as_ref(), || settings.clock.at())
     }

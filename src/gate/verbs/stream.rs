@@ -4,7 +4,7 @@ use crate::decision::Decision;
 use crate::error::{Error, Step};
 use crate::gate::connection::{Connection, within};
 use crate::gate::{Gate, Stream};
-use crate::plan::Call;
+use crate::plan::Verb;
 use crate::request::Request;
 use crate::tokens::Tokens;
 
@@ -21,7 +21,7 @@ impl Gate {
         // The settlement needs a runtime.
         let (runtime, requests) = (runtime()?, Vec::from_iter(requests));
         // Different costs are an error now, because after the answer was streamed it is too late.
-        self.checked(Call::consume(requests.iter().cloned()))?.expect_one_cost()?;
+        self.checked(Verb::consume(requests.iter().cloned()))?.expect_one_cost()?;
         Ok(self.consume(requests).await?.map(|grant| Stream::new(self, grant, runtime)))
     }
 

@@ -7,7 +7,7 @@ use crate::decision::{Decision, Grant, Reservation};
 use crate::error::Error;
 use crate::gate::Gate;
 use crate::gate::shared::Shared;
-use crate::plan::{Answer, Call};
+use crate::plan::{Answer, Verb};
 use crate::request::Request;
 
 /// # Taking tokens
@@ -46,7 +46,7 @@ impl Gate {
     ///
     /// Those of [`Limiter::reserve`](crate::Limiter::reserve) and of [`Gate`].
     pub async fn reserve(&self, requests: impl IntoIterator<Item = Request>) -> Result<Decision<Reservation>, Error> {
-        let call = self.checked(Call::reserve(requests))?;
+        let call = self.checked(Verb::reserve(requests))?;
         let answer = match self.overruled(&call) {
             Some(answer) => answer,
             None => self.ask(call).await?,
@@ -60,7 +60,7 @@ impl Gate {
     ///
     /// Those of [`consume`](Self::consume); [`Error::DoesNotFit`] for a debt that is too deep.
     pub async fn debit(&self, request: Request) -> Result<Balance, Error> {
-        self.change(Call::debit(request)).await.map(Answer::balance)
+        self.change(Verb::debit(request)).await.map(Answer::balance)
     }
 
     /// A grant from tokens that were taken ahead.
@@ -86,18 +86,18 @@ impl Gate {
         Some(grant)
     }
 
-    fn prepaid_or(&self, requests: impl AsRef<[Request]> + IntoIterator<Item = Request>) -> ControlFlow<Grant, Call> {
+    fn prepaid_or(&self, requests: impl AsRef<[Request]> + IntoIterator<Item = Request>) -> ControlFlow<Grant, Verb> {
         match self.prepaid(requests.as_ref()) {
             Some(grant) => ControlFlow::Break(grant),
-            None => ControlFlow::Continue(Call::consume(requests)),
+            None => ControlFlow::Continue(Verb::consume(requests)),
         }
     }
 
     /// A grant from tokens that were taken ahead, else the call for the database.
-    fn prepaid_or_asked(&self, requests: impl IntoIterator<Item = Request>) -> ControlFlow<Grant, Call> {
+    fn prepaid_or_asked(&self, requests: impl IntoIterator<Item = Request>) -> ControlFlow<Grant, Verb> {
         let mut requests = requests.into_iter();
         if !self.inner.shared.memories.prefetch.is_on {
-            return ControlFlow::Continue(Call::consume(requests));
+            return ControlFlow::Continue(Verb::consume(requests));
         }
         match (requests.next(), requests.next()) {
             // One request needs no list.

@@ -10,7 +10,7 @@ use crate::gate::Gate;
 use crate::gate::shared::Shared;
 use crate::gate::wait::Turn;
 use crate::overrides::Overrides;
-use crate::plan::{Call, CheckedCall};
+use crate::plan::{CheckedCall, Verb};
 use crate::reason::Reason;
 use crate::request::Request;
 
@@ -64,7 +64,7 @@ impl Gate {
         let deadline = Instant::now().checked_add(timeout);
         let mut changes = overrides.as_ref().map(Overrides::changes);
         // Overrides of the limits may change meanwhile.
-        let asked = || self.checked(Call::consume(requests.iter().cloned()));
+        let asked = || self.checked(Verb::consume(requests.iter().cloned()));
         let (mut call, mut waiter) = (asked()?, waiters.arrive());
         if !waiter.join(&call)
             && let Some(grant) = self.prepaid(&requests)

@@ -333,7 +333,7 @@ async fn changed(news: &mut Option<watch::Receiver<()>>) {
 mod tests {
     use super::*;
     use crate::algebra::{State, Timestamp};
-    use crate::plan::{Answer, Call, Plan};
+    use crate::plan::{Answer, Plan, Verb};
     use crate::tokens::Tokens;
     use crate::{HOUR, Limit};
 
@@ -342,7 +342,7 @@ mod tests {
     /// Whether a caller has a turn at once after a refusal during which others did something.
     fn refused(meanwhile: impl FnOnce(&Waiters, &CheckedCall)) -> bool {
         let waiters = Waiters::default();
-        let call = || Call::consume([LIMIT.key("k")]);
+        let call = || Verb::consume([LIMIT.key("k")]);
         let empty = State::new(Tokens::from_micros(-1_000_000), Timestamp::from_micros(0));
         let plan = Plan::new([call()]).unwrap();
         let answer = plan.decide(&[Some(empty)], &[], Timestamp::from_micros(0)).answers.remove(0).unwrap();

@@ -2,17 +2,17 @@
 
 use crate::algebra::{State, Timestamp};
 use crate::plan::tests::{BUCKET, NOW, SLOTS, decided, receipt, unlimited, used};
-use crate::plan::{Answer, Call, CallRow, Outcome, Plan};
+use crate::plan::{Answer, CallRow, Outcome, Plan, Verb};
 use crate::{DAY, Error, HOUR, Receipt, Request, SECOND, Tokens, split};
 
 /// The outcome of calls over rows, and over stored calls.
-fn over(calls: Vec<Call>, found: &[Option<State>], known: &[Option<CallRow>]) -> Outcome {
+fn over(calls: Vec<Verb>, found: &[Option<State>], known: &[Option<CallRow>]) -> Outcome {
     Plan::new(calls).unwrap().decide(found, known, NOW)
 }
 
 /// A call over missing rows: its receipt and its stored call.
 fn stored(requests: impl IntoIterator<Item = Request>) -> (Receipt, CallRow) {
-    let plan = Plan::new([Call::consume(requests).with_id(1)]).unwrap();
+    let plan = Plan::new([Verb::consume(requests).with_id(1)]).unwrap();
     let mut outcome = plan.decide(&vec![None; plan.rows().len()], &[None], NOW);
     let row = outcome.calls[0].row().unwrap().clone();
     let Ok(Answer::Granted { receipt, .. }) = outcome.answers.remove(0) else { panic!("the rows are full") };
@@ -22,7 +22,7 @@ fn stored(requests: impl IntoIterator<Item = Request>) -> (Receipt, CallRow) {
 #[test]
 fn a_settlement_that_takes_two_rows_down_is_told() {
     let charged = receipt([BUCKET.key("k"), BUCKET.key("l")]);
-    let answers = decided([Call::settle(charged, Tokens::new(6))], &[Some(used(1)), Some(used(1))]).answers;
+    let answers = decided([Verb::settle(charged, Tokens::new(6))], &[Some(used(1)), Some(used(1))]).answers;
     let Ok(Answer::Settled(settlement)) = &answers[0] else { panic!("{answers:?}") };
     assert_eq!(settlement.crossed(&BUCKET, 0.5), Ok(true));
     assert_eq!(settlement.crossed(&BUCKET, 0.3), Ok(false));
@@ -32,7 +32,7 @@ fn a_settlement_that_takes_two_rows_down_is_told() {
 fn a_repeat_tells_the_standings_of_what_counts() {
     let requests = || [BUCKET.key("k").once("id"), BUCKET.key("l")];
     let (_, row) = stored(requests());
-    let call = Call::consume(requests()).under(|_, key| (key.as_str() == "l").then(|| unlimited("")));
+    let call = Verb::consume(requests()).under(|_, key| (key.as_str() == "l").then(|| unlimited("")));
     let answers = over(vec![call], &[Some(used(1)), Some(used(1))], &[Some(row)]).answers;
     let Ok(Answer::Granted { standings, .. }) = &answers[0] else { panic!("{answers:?}") };
     assert_eq!(standings.iter().map(|standing| standing.key.as_str()).collect::<Vec<_>>(), ["k"]);
@@ -44,7 +44,7 @@ fn a_repeat_behind_the_settlement_does_not_lapse() {
     let request = || BUCKET.key("k").once_for("id", DAY).lapses_after(HOUR);
     let (receipt, row) = stored([request()]);
     let kept_until = row.kept_until;
-    let calls = vec![Call::settle(receipt, Tokens::ONE), Call::consume([request()])];
+    let calls = vec![Verb::settle(receipt, Tokens::ONE), Verb::consume([request()])];
     let answers = over(calls, &[Some(used(1))], &[Some(row)]).answers;
     let Ok(Answer::Granted { receipt, .. }) = &answers[1] else { panic!("{answers:?}") };
     assert_eq!((receipt.lapses_at, kept_until), (Some(kept_until), NOW.plus(DAY)));
@@ -55,23 +55,23 @@ fn a_repeat_behind_the_settlement_does_not_lapse() {
 fn a_receipt_settles_no_later_call_with_its_id() {
     let (old, _) = stored([BUCKET.key("k").cost(2).once("id")]);
     let (_, row) = stored([BUCKET.key("k").cost(3).once("id")]);
-    let answers = over(vec![Call::settle(old, Tokens::ONE)], &[Some(used(3))], &[Some(row)]).answers;
+    let answers = over(vec![Verb::settle(old, Tokens::ONE)], &[Some(used(3))], &[Some(row)]).answers;
     assert!(matches!(answers[0], Err(Error::ReceiptUsed { .. })), "{answers:?}");
 }
 
 #[test]
 fn a_lease_that_holds_nothing_or_is_over_keeps_no_stored_call_from_its_settlement() {
     let charged = receipt([SLOTS.key("k").cost(0), BUCKET.key("k").cost(2)]);
-    let answers = decided([Call::settle(charged, Tokens::ONE)], &[Some(used(2)), None]).answers;
+    let answers = decided([Verb::settle(charged, Tokens::ONE)], &[Some(used(2)), None]).answers;
     assert!(matches!(answers[0], Ok(Answer::Settled(_))), "{answers:?}");
     let (receipt, row) = stored([SLOTS.key("k"), BUCKET.key("k").cost(2).lapses_after(HOUR)]);
-    let answers = over(vec![Call::settle(receipt, Tokens::ONE)], &[Some(used(2)), None], &[Some(row)]).answers;
+    let answers = over(vec![Verb::settle(receipt, Tokens::ONE)], &[Some(used(2)), None], &[Some(row)]).answers;
     assert!(matches!(answers[0], Ok(Answer::Settled(_))), "{answers:?}");
 }
 
 #[test]
 fn a_row_that_gives_nothing_to_a_split_is_not_charged() {
-    let call = || Call::consume(split(3, [BUCKET.key("k"), BUCKET.key("l")]));
+    let call = || Verb::consume(split(3, [BUCKET.key("k"), BUCKET.key("l")]));
     let answers = decided([call()], &[Some(used(10)), None]).answers;
     let Ok(Answer::Granted { receipt, .. }) = &answers[0] else { panic!("{answers:?}") };
     let charged = receipt.charges.iter().map(|charge| (charge.key.as_str(), charge.cost));
@@ -80,7 +80,7 @@ fn a_row_that_gives_nothing_to_a_split_is_not_charged() {
 
 #[test]
 fn a_split_over_an_unlimited_limit_asks_no_row() {
-    let call = Call::consume(split(3, [BUCKET.key("k"), BUCKET.key("l")]));
+    let call = Verb::consume(split(3, [BUCKET.key("k"), BUCKET.key("l")]));
     let call = call.under(|_, key| (key.as_str() == "k").then(|| unlimited("")));
     let answers = decided([call], &[Some(used(10)), Some(used(10))]).answers;
     assert!(matches!(answers[0], Ok(Answer::Granted { .. })), "{answers:?}");
@@ -94,16 +94,16 @@ fn a_split_of_nothing_charges_nothing_to_its_first_row() {
 
 #[test]
 fn a_debt_refuses_what_is_asked_beside_a_split() {
-    let in_debt = decided([Call::debit(BUCKET.key("d").cost(11))], &[None]).changes.remove(0).state;
+    let in_debt = decided([Verb::debit(BUCKET.key("d").cost(11))], &[None]).changes.remove(0).state;
     let mut requests = split(1, [BUCKET.key("k"), BUCKET.key("l")]);
     requests.push(BUCKET.key("d").cost(0));
-    let answers = decided([Call::consume(requests)], &[Some(in_debt), None, None]).answers;
+    let answers = decided([Verb::consume(requests)], &[Some(in_debt), None, None]).answers;
     assert!(matches!(answers[0], Ok(Answer::Denied(_))), "{answers:?}");
 }
 
 #[test]
 fn a_change_of_a_stored_call_names_the_call_that_makes_it() {
-    let call = |id: &str| Call::consume([BUCKET.key("k").once(id)]);
+    let call = |id: &str| Verb::consume([BUCKET.key("k").once(id)]);
     let calls = over(vec![call("a"), call("b")], &[None], &[None, None]).calls;
     assert_eq!(calls.iter().map(|change| (change.name(), change.call())).collect::<Vec<_>>(), [(0, 0), (1, 1)]);
 }
@@ -112,7 +112,7 @@ fn a_change_of_a_stored_call_names_the_call_that_makes_it() {
 #[test]
 fn a_refusal_says_when_each_limit_has_more() {
     let tenth = Tokens::from_micros(100_000);
-    let call = Call::consume([BUCKET.key("k").cost(tenth), BUCKET.key("l")]);
+    let call = Verb::consume([BUCKET.key("k").cost(tenth), BUCKET.key("l")]);
     let answers = decided([call], &[Some(used(10)), Some(used(9))]).answers;
     let Ok(Answer::Denied(denied)) = &answers[0] else { panic!("{answers:?}") };
     let more_at: Vec<_> = denied.standings.iter().map(|standing| standing.more_at).collect();

@@ -9,7 +9,7 @@ use std::time::Duration;
 use fastrand::Rng;
 use sqlx::{PgConnection, Row as _};
 use tollgate::algebra::{List, State, Terms, Timestamp};
-use tollgate::plan::{Answer, Call, Plan};
+use tollgate::plan::{Answer, Plan, Verb};
 use tollgate::{Error, FitError, Key, Limit, LimitKind, LimitSpec, Receipt, Tokens};
 
 use super::owner;
@@ -230,26 +230,26 @@ impl Walk {
         actual: i64,
         until: i64,
         ready_at: i64,
-    ) -> Call {
+    ) -> Verb {
         let request = || {
             let request = self.limit.key(self.key.clone()).cost(Tokens::from_micros(amount));
             let request = part.iter().fold(request, |request, part| request.up_to(Tokens::from_micros(*part)));
             leaving.iter().fold(request, |request, leaving| request.leaving(Tokens::from_micros(*leaving)))
         };
         match verb {
-            "consume" => Call::consume([request()]),
-            "reserve" => Call::reserve([request()]),
-            "check" => Call::check([request()]),
-            "credit" => Call::credit(request()),
-            "debit" => Call::debit(request()),
-            "reset" => Call::reset(request()),
-            "look" => Call::look(request()),
+            "consume" => Verb::consume([request()]),
+            "reserve" => Verb::reserve([request()]),
+            "check" => Verb::check([request()]),
+            "credit" => Verb::credit(request()),
+            "debit" => Verb::debit(request()),
+            "reset" => Verb::reset(request()),
+            "look" => Verb::look(request()),
             _ => {
                 let receipt = self.receipt(amount, until, ready_at);
                 if verb == "settle" {
-                    Call::settle(receipt, Tokens::from_micros(actual))
+                    Verb::settle(receipt, Tokens::from_micros(actual))
                 } else {
-                    Call::cancel(receipt)
+                    Verb::cancel(receipt)
                 }
             }
         }
@@ -257,7 +257,7 @@ impl Walk {
 
     /// That of a charge of so much.
     fn receipt(&self, amount: i64, until: i64, ready_at: i64) -> Receipt {
-        let free = Call::consume([self.limit.key(self.key.clone()).cost(Tokens::ZERO)]);
+        let free = Verb::consume([self.limit.key(self.key.clone()).cost(Tokens::ZERO)]);
         let outcome = Plan::new([free]).unwrap().decide(&[None], &[], Timestamp::from_micros(0));
         let Ok(Answer::Granted { receipt, .. }) = &outcome.answers[0] else { panic!("{outcome:?}") };
         let mut receipt = serde_json::to_value(receipt).unwrap();
@@ -269,7 +269,7 @@ impl Walk {
     }
 
     /// The plan's answer, and the row that it leaves.
-    fn decide(&mut self, call: Call) -> String {
+    fn decide(&mut self, call: Verb) -> String {
         let plan = Plan::new([call]).unwrap();
         let outcome = plan.decide(slice::from_ref(&self.row), &[], Timestamp::from_micros(self.now));
         let at = |instant: chrono::DateTime<chrono::Utc>| Timestamp::from(instant).micros();

@@ -4,7 +4,7 @@ use std::fmt::Write as _;
 
 use chrono::{DateTime, TimeDelta, Utc};
 use sqlx::{Connection, PgConnection, PgTransaction};
-use tollgate::plan::Call;
+use tollgate::plan;
 use tollgate::{Decision, Limit, Receipt, Tokens};
 
 use super::cast::{Before, Cast, Role, Start};
@@ -72,10 +72,10 @@ impl Scene {
         let limiter = limiter().at(at);
         if reserves {
             let booked = limiter.reserve(tx, asked.clone()).await.unwrap().granted().unwrap();
-            return [booked.receipt, self.memory.taken(Call::reserve(asked), at.into())];
+            return [booked.receipt, self.memory.taken(plan::Verb::reserve(asked), at.into())];
         }
         let grant = limiter.consume(tx, asked.clone()).await.unwrap().granted().unwrap();
-        [grant.receipt, self.memory.taken(Call::consume(asked), at.into())]
+        [grant.receipt, self.memory.taken(plan::Verb::consume(asked), at.into())]
     }
 
     /// Leaves one token.

@@ -5,7 +5,7 @@ use std::time::Duration;
 use chrono::{DateTime, Utc};
 use sqlx::{AssertSqlSafe, PgPool};
 use tokio::sync::Notify;
-use tollgate::plan::{Call, Exception};
+use tollgate::plan::{self, Exception};
 use tollgate::{Charge, Gate, Limit, Receipt, Request, Storage, Sweeper, Tokens};
 
 use super::cast::PLAN;
@@ -189,14 +189,14 @@ impl Verb {
         let exception = set.clone();
         let set_for = |limit: &Limit| exception.clone().filter(|_| limit.name() == PLAN.name());
         let call = match self.clone() {
-            Self::Balance(asked) => Call::look(asked),
-            Self::Cancel(receipt) => Call::cancel(receipt),
-            Self::Check(asked) => Call::check(asked),
-            Self::Consume(asked) => Call::consume(asked),
-            Self::Credit(asked) => Call::credit(asked),
-            Self::Debit(asked) => Call::debit(asked),
+            Self::Balance(asked) => plan::Verb::look(asked),
+            Self::Cancel(receipt) => plan::Verb::cancel(receipt),
+            Self::Check(asked) => plan::Verb::check(asked),
+            Self::Consume(asked) => plan::Verb::consume(asked),
+            Self::Credit(asked) => plan::Verb::credit(asked),
+            Self::Debit(asked) => plan::Verb::debit(asked),
             Self::Each(calls) => {
-                let answers = memory.batch(calls.into_iter().map(Call::consume), at.into()).unwrap();
+                let answers = memory.batch(calls.into_iter().map(plan::Verb::consume), at.into()).unwrap();
                 return Outcome::Many(answers.into_iter().map(Outcome::of).collect());
             }
             Self::Override(_, exception) => {
@@ -207,19 +207,19 @@ impl Verb {
                 memory.reap(at.into());
                 return Outcome::Swept;
             }
-            Self::Release(receipt) => Call::release(&receipt),
-            Self::Renew(receipt) => return Outcome::of_renewal(memory.call(Call::renew(&receipt), at.into())),
+            Self::Release(receipt) => plan::Verb::release(&receipt),
+            Self::Renew(receipt) => return Outcome::of_renewal(memory.call(plan::Verb::renew(&receipt), at.into())),
             Self::Reserve(asked) => {
-                let call = Call::reserve(asked).under(|limit, _| set_for(limit));
+                let call = plan::Verb::reserve(asked).under(|limit, _| set_for(limit));
                 return Outcome::of_reservation(memory.call(call, at.into()));
             }
-            Self::Reset(asked) => Call::reset(asked),
-            Self::Settle(receipt, actual) => Call::settle(receipt, actual),
+            Self::Reset(asked) => plan::Verb::reset(asked),
+            Self::Settle(receipt, actual) => plan::Verb::settle(receipt, actual),
             Self::Sweep(table) => {
                 memory.rows.retain(|row, state| row.storage() != table || state.full_at > at.into());
                 return Outcome::Swept;
             }
-            Self::Vain(asked) => return Outcome::of(memory.clone().call(Call::consume(asked), at.into())),
+            Self::Vain(asked) => return Outcome::of(memory.clone().call(plan::Verb::consume(asked), at.into())),
         };
         Outcome::of(memory.call(call.under(|limit, _| set_for(limit)), at.into()))
     }

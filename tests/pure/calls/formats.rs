@@ -6,7 +6,7 @@ use proptest::collection::vec;
 use proptest::prelude::*;
 use serde_json::json;
 use tollgate::algebra::List;
-use tollgate::plan::{Call, Plan};
+use tollgate::plan::{Plan, Verb};
 use tollgate::{CallError, DAY, Error, HOUR, Limit, LimitFault, MINUTE, Receipt, SECOND, first_of, split};
 
 use super::{ORG, USER, WALLET, take};
@@ -40,20 +40,20 @@ fn what_cannot_be_stored_is_an_error_before_anything_is_taken() {
         let _ = take(&mut World::default(), kept, sec(0));
     }
     for (call, expected) in [
-        (Call::consume([USER.global().once("")]), CallError::IdEmpty),
-        (Call::consume([USER.global().once("i".repeat(256))]), CallError::IdTooLong),
-        (Call::consume([USER.global().once("é".repeat(128))]), CallError::IdTooLong),
-        (Call::consume([USER.global().lapses_after(long)]), CallError::SpanTooLong),
-        (Call::consume([USER.global().once_for(1, long)]), CallError::SpanTooLong),
-        (Call::credit(USER.global().once_for(1, long)), CallError::SpanTooLong),
-        (Call::consume([USER.global().once("\0")]), CallError::IdNul),
-        (Call::consume([ORG.global().once(1), USER.global().once(1)]), CallError::TwoIds),
-        (Call::consume([USER.global().lapses_after(Duration::ZERO)]), CallError::SpanZero),
-        (Call::consume([USER.global().tracked_for(long)]), CallError::SpanTooLong),
-        (Call::consume([USER.global().once_for(1, Duration::from_nanos(1))]), CallError::SpanNotWholeMicros),
-        (Call::consume([ORG.global().lapses_after(HOUR), USER.global().lapses_after(DAY)]), CallError::SpansDiffer),
-        (Call::consume([USER.global(), USER.global().flat()]), CallError::FlatDiffers),
-        (Call::credit(USER.global().lapses_after(HOUR)), CallError::WithoutReceipt),
+        (Verb::consume([USER.global().once("")]), CallError::IdEmpty),
+        (Verb::consume([USER.global().once("i".repeat(256))]), CallError::IdTooLong),
+        (Verb::consume([USER.global().once("é".repeat(128))]), CallError::IdTooLong),
+        (Verb::consume([USER.global().lapses_after(long)]), CallError::SpanTooLong),
+        (Verb::consume([USER.global().once_for(1, long)]), CallError::SpanTooLong),
+        (Verb::credit(USER.global().once_for(1, long)), CallError::SpanTooLong),
+        (Verb::consume([USER.global().once("\0")]), CallError::IdNul),
+        (Verb::consume([ORG.global().once(1), USER.global().once(1)]), CallError::TwoIds),
+        (Verb::consume([USER.global().lapses_after(Duration::ZERO)]), CallError::SpanZero),
+        (Verb::consume([USER.global().tracked_for(long)]), CallError::SpanTooLong),
+        (Verb::consume([USER.global().once_for(1, Duration::from_nanos(1))]), CallError::SpanNotWholeMicros),
+        (Verb::consume([ORG.global().lapses_after(HOUR), USER.global().lapses_after(DAY)]), CallError::SpansDiffer),
+        (Verb::consume([USER.global(), USER.global().flat()]), CallError::FlatDiffers),
+        (Verb::credit(USER.global().lapses_after(HOUR)), CallError::WithoutReceipt),
     ] {
         let error = World::default().call(call, sec(0)).unwrap_err();
         assert!(matches!(&error, Error::Call { source, .. } if *source == expected), "{error} {expected}");
@@ -85,7 +85,7 @@ fn receipts_and_charges_are_written_the_same_in_every_release() {
         sliding.global(),
         WALLET.global(),
     ];
-    let receipt = world.taken(Call::consume(requests), sec(1));
+    let receipt = world.taken(Verb::consume(requests), sec(1));
     let charge = |limit: &str, more: serde_json::Value| {
         let mut charge = json!({ "limit": limit, "key": "", "cost": 1, "ready_at": 1_000_000 });
         charge.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
@@ -122,7 +122,7 @@ fn receipts_and_charges_are_written_the_same_in_every_release() {
     later["charges"][0]["version"] = json!(1);
     let newer: Receipt = serde_json::from_value(later).unwrap();
     assert!(matches!(
-        world.settled(Call::cancel(newer), sec(1)),
+        world.settled(Verb::cancel(newer), sec(1)),
         Err(Error::Call { source: CallError::CorruptReceipt, .. })
     ));
 }
@@ -147,7 +147,7 @@ fn a_receipt_that_no_release_has_written_is_an_error_with_a_name() {
         let mut torn = written.clone();
         torn["charges"][0][field] = value.clone();
         let Ok(torn) = serde_json::from_value::<Receipt>(torn) else { continue };
-        let error = world.settled(Call::settle(torn, tokens(3)), at(65)).unwrap_err();
+        let error = world.settled(Verb::settle(torn, tokens(3)), at(65)).unwrap_err();
         assert!(matches!(error, Error::Call { source: CallError::CorruptReceipt, .. }), "{field} {value}: {error:?}");
     }
 }
@@ -156,7 +156,7 @@ fn a_receipt_that_no_release_has_written_is_an_error_with_a_name() {
 #[test]
 fn lists_are_written_the_same_in_every_release() {
     let (leases, sliding) = (Limit::concurrency("leases", 9, MINUTE), Limit::sliding_window("sliding", 9, MINUTE));
-    let plan = Plan::new([Call::consume([leases.global().cost(2)]).with_id((3 << 64) | 4)]).unwrap();
+    let plan = Plan::new([Verb::consume([leases.global().cost(2)]).with_id((3 << 64) | 4)]).unwrap();
     let list = plan.decide(&[None], &[], sec(1)).changes.remove(0).state.list;
     let column = [2, 61_000_000, 2_000_000, 3, 4];
     assert_eq!(list.to_column(), Some(column.into()));
@@ -167,7 +167,7 @@ fn lists_are_written_the_same_in_every_release() {
     }
     let column = vec![1, 61_000_000, 2_000_000, 65_000_000, 3_000_000];
     assert_eq!(world.state(&sliding.global()).unwrap().list.to_column(), Some(column));
-    world.balance(Call::credit(WALLET.global()), sec(0));
+    world.balance(Verb::credit(WALLET.global()), sec(0));
     assert_eq!(world.state(&WALLET.global()).unwrap().list.to_column(), Some(vec![3]));
 }
 
@@ -185,15 +185,15 @@ fn what_a_call_was_answered_is_written_the_same_in_every_release() {
         assert_eq!(read, row);
         (written, row)
     };
-    let (plain, mut row) = answered(Call::consume([USER.key(1).once(1)]), 0);
+    let (plain, mut row) = answered(Verb::consume([USER.key(1).once(1)]), 0);
     assert_eq!(plain, json!({}));
-    let (kept, _) = answered(Call::consume([USER.key(2).lapses_after(HOUR)]), 0);
+    let (kept, _) = answered(Verb::consume([USER.key(2).lapses_after(HOUR)]), 0);
     assert_eq!(kept, json!(null), "nobody repeats it");
     let ahead = Limit::try_from(USER.spec().with(|spec| spec.max_reserved = tokens(10))).unwrap();
-    let (ahead, _) = answered(Call::reserve([ahead.key(3).cost(15).once(1)]), 0);
+    let (ahead, _) = answered(Verb::reserve([ahead.key(3).cost(15).once(1)]), 0);
     assert_eq!(ahead, json!({ "ready_at": 30_000_000 }));
     let beyond = |least: i64| USER.key(4).cost(20).up_to(least);
-    let (answer, _) = answered(Call::consume(first_of([USER.key(3), beyond(4).once(1)])), 5);
+    let (answer, _) = answered(Verb::consume(first_of([USER.key(3), beyond(4).once(1)])), 5);
     assert_eq!(answer, json!({ "part": 10, "alternative": 1 }));
     // No call sets them all. Unknown fields are read over.
     let mut all = answer;
@@ -210,18 +210,18 @@ fn what_a_call_asks_has_the_same_fingerprint_in_every_release() {
     let user = || USER.global().once("a");
     let part = user().cost(5).up_to(2).leaving(3);
     for (call, expected) in [
-        (Call::consume([user()]), -5_436_575_794_920_659_913),
-        (Call::consume([user().lapses_after(HOUR)]), -6_088_777_792_055_432_301),
-        (Call::consume([user().tracked_for(HOUR)]), 6_349_322_691_516_691_043),
-        (Call::reserve([user()]), -7_871_760_832_480_180_029),
-        (Call::consume([user(), ORG.key("k").cost(2)]), -8_475_863_224_357_022_189),
-        (Call::consume([ORG.key("k").cost(2), user()]), -8_475_863_224_357_022_189),
-        (Call::consume([part]), 1_061_317_023_577_818_655),
-        (Call::consume([user().flat(), ORG.global()]), 3_530_267_419_982_457_668),
-        (Call::consume(first_of([[user()], [ORG.global()]])), -4_273_276_954_049_036_595),
-        (Call::consume(split(4, [user(), ORG.global()])), -4_598_360_743_429_616_685),
-        (Call::credit(user().cost(2)), 4_741_984_830_266_452_762),
-        (Call::debit(user().cost(2)), 2_695_277_227_411_213_905),
+        (Verb::consume([user()]), -5_436_575_794_920_659_913),
+        (Verb::consume([user().lapses_after(HOUR)]), -6_088_777_792_055_432_301),
+        (Verb::consume([user().tracked_for(HOUR)]), 6_349_322_691_516_691_043),
+        (Verb::reserve([user()]), -7_871_760_832_480_180_029),
+        (Verb::consume([user(), ORG.key("k").cost(2)]), -8_475_863_224_357_022_189),
+        (Verb::consume([ORG.key("k").cost(2), user()]), -8_475_863_224_357_022_189),
+        (Verb::consume([part]), 1_061_317_023_577_818_655),
+        (Verb::consume([user().flat(), ORG.global()]), 3_530_267_419_982_457_668),
+        (Verb::consume(first_of([[user()], [ORG.global()]])), -4_273_276_954_049_036_595),
+        (Verb::consume(split(4, [user(), ORG.global()])), -4_598_360_743_429_616_685),
+        (Verb::credit(user().cost(2)), 4_741_984_830_266_452_762),
+        (Verb::debit(user().cost(2)), 2_695_277_227_411_213_905),
     ] {
         let (mut world, what) = (World::default(), format!("{call:?}"));
         world.call(call, sec(0)).unwrap();

@@ -1,7 +1,7 @@
 //! Calls with an id: carried out once, and answered again.
 
 use tollgate::algebra::Timestamp;
-use tollgate::plan::{Answer, Call, Plan};
+use tollgate::plan::{Answer, Plan, Verb};
 use tollgate::{Error, HOUR, Limit, MINUTE, Source};
 
 use super::{ORG, USER, WALLET, left};
@@ -10,22 +10,22 @@ use crate::world::{World, sec, tokens};
 #[test]
 fn a_call_with_an_id_is_carried_out_once() {
     let mut world = World::default();
-    let ask = |cost| Call::consume([ORG.global().cost(cost), USER.global().once("job 7")]);
+    let ask = |cost| Verb::consume([ORG.global().cost(cost), USER.global().once("job 7")]);
     let receipt = world.taken(ask(8), sec(0));
     let Ok(Answer::Granted { source, receipt: again, .. }) = world.call(ask(8), sec(1)) else { panic!("granted") };
     assert_eq!((source, &again), (Source::Repeated, &receipt));
     let other = world.call(ask(9), sec(1)).unwrap_err();
     assert!(matches!(&other, Error::OnceMismatch { limit } if limit == "user"), "{other}");
     // Used, it still answers; and the receipt is good once.
-    world.settled(Call::settle_each(again, &[tokens(8), tokens(1)]), sec(2)).unwrap();
+    world.settled(Verb::settle_each(again, &[tokens(8), tokens(1)]), sec(2)).unwrap();
     let Ok(Answer::Granted { source, receipt, .. }) = world.call(ask(8), sec(3)) else { panic!("granted") };
     assert_eq!(source, Source::Repeated);
-    assert!(matches!(world.settled(Call::cancel(receipt), sec(3)), Err(Error::ReceiptUsed { .. })));
+    assert!(matches!(world.settled(Verb::cancel(receipt), sec(3)), Err(Error::ReceiptUsed { .. })));
     let kept: Vec<_> = world.calls.values().map(|row| (row.name.id(), row.kept_until, row.lapses_at)).collect();
     assert_eq!(kept, [("job 7", sec(86_400), None)]);
     assert_eq!(left(&world, &ORG, sec(3)), tokens(92));
     // In one batch, too.
-    let answers = world.batch([0, 1].map(|_| Call::consume([ORG.key(1).once("new")])), sec(4)).unwrap();
+    let answers = world.batch([0, 1].map(|_| Verb::consume([ORG.key(1).once("new")])), sec(4)).unwrap();
     let sources = answers.iter().map(|answer| match answer {
         Ok(Answer::Granted { source, .. }) => *source,
         other => panic!("{other:?}"),
@@ -40,21 +40,21 @@ fn an_id_is_good_for_one_call_and_each_other_one_is_an_error() {
     let user = || USER.global().once("job 7");
     let lapsing = || user().lapses_after(HOUR);
     let mut world = World::default();
-    let receipt = world.taken(Call::consume([ORG.global().cost(8), lapsing()]), sec(0));
-    let again = world.taken(Call::consume([lapsing(), ORG.global().cost(8)]), sec(1));
+    let receipt = world.taken(Verb::consume([ORG.global().cost(8), lapsing()]), sec(0));
+    let again = world.taken(Verb::consume([lapsing(), ORG.global().cost(8)]), sec(1));
     assert_eq!(again, receipt, "in whatever order");
     let before = world.clone();
     for other in [
-        Call::consume([team.global().cost(8), lapsing()]),
-        Call::consume([ORG.key("k").cost(8), lapsing()]),
-        Call::consume([ORG.global().cost(8), user().lapses_after(MINUTE)]),
-        Call::consume([ORG.global().cost(8), user().tracked_for(HOUR)]),
-        Call::consume([ORG.global().cost(8), user()]),
-        Call::consume([ORG.global().cost(8).flat(), lapsing()]),
-        Call::consume([ORG.global().cost(8), lapsing().flat()]),
-        Call::consume([lapsing()]),
-        Call::reserve([ORG.global().cost(8), lapsing()]),
-        Call::credit(user()),
+        Verb::consume([team.global().cost(8), lapsing()]),
+        Verb::consume([ORG.key("k").cost(8), lapsing()]),
+        Verb::consume([ORG.global().cost(8), user().lapses_after(MINUTE)]),
+        Verb::consume([ORG.global().cost(8), user().tracked_for(HOUR)]),
+        Verb::consume([ORG.global().cost(8), user()]),
+        Verb::consume([ORG.global().cost(8).flat(), lapsing()]),
+        Verb::consume([ORG.global().cost(8), lapsing().flat()]),
+        Verb::consume([lapsing()]),
+        Verb::reserve([ORG.global().cost(8), lapsing()]),
+        Verb::credit(user()),
     ] {
         let what = format!("{other:?}");
         let error = world.call(other, sec(1)).unwrap_err();
@@ -62,7 +62,7 @@ fn an_id_is_good_for_one_call_and_each_other_one_is_an_error() {
     }
     assert!(world == before);
     // An id is of a limit and a key.
-    let _ = world.taken(Call::consume([ORG.global().cost(8), USER.key("k").once("job 7")]), sec(1));
+    let _ = world.taken(Verb::consume([ORG.global().cost(8), USER.key("k").once("job 7")]), sec(1));
     assert_eq!(left(&world, &ORG, sec(1)), tokens(84));
 }
 
@@ -70,13 +70,13 @@ fn an_id_is_good_for_one_call_and_each_other_one_is_an_error() {
 fn a_debit_with_an_id_is_taken_once() {
     let mut world = World::default();
     let fee = |amount| WALLET.global().cost(amount).once("fee");
-    world.balance(Call::credit(WALLET.global().cost(20)), sec(0));
-    let first = world.balance(Call::debit(fee(3)), sec(0));
+    world.balance(Verb::credit(WALLET.global().cost(20)), sec(0));
+    let first = world.balance(Verb::debit(fee(3)), sec(0));
     assert_eq!((first.remaining, first.source), (tokens(17), Source::Database));
     let before = world.clone();
-    let again = world.balance(Call::debit(fee(3)), sec(1));
+    let again = world.balance(Verb::debit(fee(3)), sec(1));
     assert_eq!((again.remaining, again.source), (tokens(17), Source::Repeated));
-    for other in [Call::debit(fee(4)), Call::credit(fee(3)), Call::consume([fee(3)])] {
+    for other in [Verb::debit(fee(4)), Verb::credit(fee(3)), Verb::consume([fee(3)])] {
         assert!(matches!(world.call(other, sec(1)), Err(Error::OnceMismatch { .. })));
     }
     assert!(world == before);
@@ -86,24 +86,24 @@ fn a_debit_with_an_id_is_taken_once() {
 fn a_lease_that_is_asked_again_is_the_same_lease_until_it_is_over() {
     let renders = Limit::concurrency("renders", 2, MINUTE);
     let mut world = World::default();
-    let ask = || Call::consume([renders.global().once("film")]);
+    let ask = || Verb::consume([renders.global().once("film")]);
     let receipt = world.taken(ask(), sec(0));
-    world.call(Call::renew(&receipt), sec(30)).unwrap();
+    world.call(Verb::renew(&receipt), sec(30)).unwrap();
     let again = world.taken(ask(), sec(31));
     assert_eq!(again.charges[0].lease_ends_at().map(Timestamp::from), Some(sec(90)));
-    world.call(Call::release(&again), sec(32)).unwrap();
+    world.call(Verb::release(&again), sec(32)).unwrap();
     assert!(matches!(world.call(ask(), sec(33)), Err(Error::ReceiptUsed { .. })));
 }
 
 #[test]
 fn names_are_locked_in_order_and_only_drawn_ones_need_no_reading() {
     let calls = [
-        Call::consume([USER.global().lapses_after(HOUR)]).with_id(7),
-        Call::consume([ORG.key(1).once("b")]),
-        Call::consume([ORG.key(1).cost(2)]),
-        Call::credit(ORG.key(1).once("a")),
+        Verb::consume([USER.global().lapses_after(HOUR)]).with_id(7),
+        Verb::consume([ORG.key(1).once("b")]),
+        Verb::consume([ORG.key(1).cost(2)]),
+        Verb::credit(ORG.key(1).once("a")),
     ];
-    assert_eq!(calls.each_ref().map(Call::needs_id), [true, false, false, false]);
+    assert_eq!(calls.each_ref().map(Verb::needs_id), [true, false, false, false]);
     let plan = Plan::new(calls).unwrap();
     let names: Vec<_> = plan.names().iter().map(|name| (name.name(), name.id())).collect();
     assert_eq!(names, [("org", "a"), ("org", "b"), ("user", "00000000000000000000000000000007")]);

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use proptest::collection::vec;
 use proptest::prelude::*;
-use tollgate::plan::{Answer, Call, CallName};
+use tollgate::plan::{Answer, CallName, Verb};
 use tollgate::{Limit, LimitKind, MINUTE, Receipt, Tokens};
 
 use crate::world::{World, at, micros};
@@ -164,7 +164,7 @@ pub(super) fn tell(limits: &[Limit], story: &[(i64, Op)]) -> Told {
                     Keeping::Lapses(span) => request.lapses_after(Duration::from_micros(*span)),
                     Keeping::Tracked => request.tracked_for(MINUTE),
                 };
-                let call = if *reserving { Call::reserve([request]) } else { Call::consume([request]) };
+                let call = if *reserving { Verb::reserve([request]) } else { Verb::consume([request]) };
                 if let Ok(Answer::Granted { decided_at, ready_at, receipt, .. }) = world.call(call, at(now))
                     && receipt.charges[0].cost > Tokens::ZERO
                 {
@@ -187,10 +187,10 @@ pub(super) fn tell(limits: &[Limit], story: &[(i64, Op)]) -> Told {
                 let charge = live[which];
                 let Some(receipt) = told.charged[charge].receipt.clone() else { continue };
                 let call = match op {
-                    Op::Settle { actual, .. } => Call::settle(receipt, micros(*actual)),
-                    Op::Cancel { .. } => Call::cancel(receipt),
+                    Op::Settle { actual, .. } => Verb::settle(receipt, micros(*actual)),
+                    Op::Cancel { .. } => Verb::cancel(receipt),
                     _ => {
-                        world.call(Call::renew(&receipt), at(now)).ok();
+                        world.call(Verb::renew(&receipt), at(now)).ok();
                         continue;
                     }
                 };
@@ -204,9 +204,9 @@ pub(super) fn tell(limits: &[Limit], story: &[(i64, Op)]) -> Told {
                 let (request, before) = (limits[which].global(), world.state(&limits[which].global()));
                 let held = world.look(request.clone(), at(now)).remaining.micros();
                 let call = match how {
-                    Alter::Credit(amount) => Call::credit(request.clone().cost(micros(*amount))),
-                    Alter::Debit(amount) => Call::debit(request.clone().cost(micros(*amount))),
-                    Alter::Reset => Call::reset(request.clone()),
+                    Alter::Credit(amount) => Verb::credit(request.clone().cost(micros(*amount))),
+                    Alter::Debit(amount) => Verb::debit(request.clone().cost(micros(*amount))),
+                    Alter::Reset => Verb::reset(request.clone()),
                 };
                 // Leases are not credited and debited.
                 if world.call(call, at(now)).is_ok() && world.state(&request) != before {
@@ -223,7 +223,7 @@ pub(super) fn tell(limits: &[Limit], story: &[(i64, Op)]) -> Told {
             Op::Reap => {
                 for row in world.lapsing() {
                     let name = row.name.clone();
-                    let settled = world.settled(Call::lapse(row), at(now)).unwrap();
+                    let settled = world.settled(Verb::lapse(row), at(now)).unwrap();
                     if let [charge] = settled.charges.as_slice() {
                         let lapsed =
                             told.charged.iter().position(|charged| charged.name.as_ref() == Some(&name)).unwrap();

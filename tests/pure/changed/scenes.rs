@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use tollgate::algebra::State;
-use tollgate::plan::{Answer, Call};
+use tollgate::plan::{Answer, Verb};
 use tollgate::{DAY, HOUR, Limit, MINUTE, Tokens};
 
 use crate::world::{World, at, due, micros, receipt, sec, tokens};
@@ -91,7 +91,7 @@ fn who_changes_plans_each_day_gets_no_more_than_the_larger_one_in_its_period() {
     let (mut world, mut got) = (World::default(), 0);
     for day in 0..30 {
         let now = sec(day * 86_400);
-        if let Ok(Answer::Granted { .. }) = world.call(Call::consume([free.global()]), now) {
+        if let Ok(Answer::Granted { .. }) = world.call(Verb::consume([free.global()]), now) {
             got += 1;
         }
         let left = world.look(pro.global(), now).remaining;
@@ -108,11 +108,11 @@ fn what_was_used_beyond_a_charge_is_not_lost_on_a_swept_row() {
     let limit = Limit::token_bucket("plan", 10, MINUTE);
     for swept in [false, true] {
         let mut world = World::default();
-        let receipt = world.taken(Call::consume([limit.global()]), sec(0));
+        let receipt = world.taken(Verb::consume([limit.global()]), sec(0));
         if swept {
             world.sweep(sec(100));
         }
-        world.settled(Call::settle(receipt, tokens(6)), sec(100)).unwrap();
+        world.settled(Verb::settle(receipt, tokens(6)), sec(100)).unwrap();
         assert_eq!(world.look(limit.global(), sec(100)).remaining, tokens(5), "swept: {swept}");
     }
 }
@@ -128,9 +128,9 @@ fn settlements_above_their_charges_put_the_end_off_no_further_than_their_own_rat
     for [large, small] in [[10_000, 1_000].map(window), [10_000, 1_000].map(bucket), [10_000, 1_000].map(stepped)] {
         let mut world = World::default();
         let receipts: Vec<_> =
-            (0..9).map(|_| world.taken(Call::consume([large.global().cost(1_000)]), sec(0))).collect();
+            (0..9).map(|_| world.taken(Verb::consume([large.global().cost(1_000)]), sec(0))).collect();
         for receipt in receipts {
-            world.settled(Call::settle(receipt, tokens(1_001)), sec(0)).unwrap();
+            world.settled(Verb::settle(receipt, tokens(1_001)), sec(0)).unwrap();
         }
         let kind = large.spec().kind;
         assert_eq!(due(world.denied(small.global(), sec(0)).retry_at), sec(30 * 86_400), "{kind}");
@@ -143,9 +143,9 @@ fn settlements_above_their_charges_put_the_end_off_no_further_than_their_own_rat
 fn a_settlement_above_its_charge_makes_no_row_full_sooner() {
     let [fast, slow] = [Limit::token_bucket("plan", 1_000, HOUR), Limit::token_bucket("plan", 10, DAY)];
     let mut world = World::default();
-    let receipt = world.taken(Call::consume([fast.global()]), sec(0));
+    let receipt = world.taken(Verb::consume([fast.global()]), sec(0));
     world.granted(slow.global().cost(10), sec(100));
-    world.settled(Call::settle(receipt, tokens(2)), sec(200)).unwrap();
+    world.settled(Verb::settle(receipt, tokens(2)), sec(200)).unwrap();
     assert_eq!(due(world.denied(slow.global().cost(10), sec(200)).retry_at), sec(86_500));
 }
 
@@ -158,8 +158,8 @@ fn a_credit_or_a_debit_of_a_sliding_window_ends_no_use_of_another_kind() {
     let sliding = Limit::sliding_window("plan", 100, MINUTE);
     for other in [bucket, leases] {
         for (change, left) in [
-            (Call::credit as fn(tollgate::Request) -> Call, -799),
-            (Call::debit as fn(tollgate::Request) -> Call, -801),
+            (Verb::credit as fn(tollgate::Request) -> Verb, -799),
+            (Verb::debit as fn(tollgate::Request) -> Verb, -801),
         ] {
             let mut world = World::default();
             world.granted(other.global().cost(900), sec(0));
@@ -188,10 +188,10 @@ fn a_row_above_full_reads_as_full() {
 fn a_receipt_of_a_larger_definition_gives_back_under_a_smaller_one() {
     let [large, small] = [100, 10].map(|n| Limit::token_bucket("plan", n, DAY));
     let mut world = World::default();
-    let taken = world.taken(Call::consume([large.global().cost(50)]), sec(0));
+    let taken = world.taken(Verb::consume([large.global().cost(50)]), sec(0));
     assert_eq!(world.look(small.global(), sec(0)).remaining, tokens(-40));
-    world.settled(Call::settle(receipt(&taken.charges), tokens(45)), sec(0)).unwrap();
+    world.settled(Verb::settle(receipt(&taken.charges), tokens(45)), sec(0)).unwrap();
     assert_eq!(world.look(small.global(), sec(0)).remaining, tokens(-35));
-    world.settled(Call::settle(receipt(&taken.charges), tokens(5)), sec(0)).unwrap();
+    world.settled(Verb::settle(receipt(&taken.charges), tokens(5)), sec(0)).unwrap();
     assert_eq!(world.look(small.global(), sec(0)).remaining, tokens(10), "no more than is missing");
 }

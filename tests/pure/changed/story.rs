@@ -3,7 +3,7 @@
 use proptest::collection::vec;
 use proptest::prelude::*;
 use tollgate::algebra::Timestamp;
-use tollgate::plan::{Answer, Call};
+use tollgate::plan::{Answer, Verb};
 use tollgate::{Charge, Receipt, Request, Tokens};
 
 use super::definitions::Definitions;
@@ -86,8 +86,8 @@ impl Refused {
     }
 }
 
-fn take(request: Request, reserving: bool) -> Call {
-    if reserving { Call::reserve([request]) } else { Call::consume([request]) }
+fn take(request: Request, reserving: bool) -> Verb {
+    if reserving { Verb::reserve([request]) } else { Verb::consume([request]) }
 }
 
 pub(super) fn tell(definitions: &Definitions, story: &[(i64, Op)], sweeps: bool) -> Told {
@@ -127,9 +127,9 @@ pub(super) fn tell(definitions: &Definitions, story: &[(i64, Op)], sweeps: bool)
                 };
                 let before = look(&world);
                 let call = match *op {
-                    Op::Credit { amount, .. } => Call::credit(request.cost(micros(amount))),
-                    Op::Debit { amount, .. } => Call::debit(request.cost(micros(amount))),
-                    _ => Call::reset(request),
+                    Op::Credit { amount, .. } => Verb::credit(request.cost(micros(amount))),
+                    Op::Debit { amount, .. } => Verb::debit(request.cost(micros(amount))),
+                    _ => Verb::reset(request),
                 };
                 // Leases come back alone.
                 let _ = world.call(call, at(now));
@@ -143,8 +143,8 @@ pub(super) fn tell(definitions: &Definitions, story: &[(i64, Op)], sweeps: bool)
                 let sum = |charges: &[Charge]| charges.iter().map(|charge| charge.cost.micros()).sum::<i64>();
                 let cost = sum(&kept.charges);
                 let call = match *op {
-                    Op::Settle { actual, .. } => Call::settle(kept, micros(actual)),
-                    _ => Call::cancel(kept),
+                    Op::Settle { actual, .. } => Verb::settle(kept, micros(actual)),
+                    _ => Verb::cancel(kept),
                 };
                 // A lease that has ended is not there to be settled.
                 let Ok(settled) = world.settled(call, at(now)) else { continue };

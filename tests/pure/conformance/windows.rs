@@ -1,6 +1,6 @@
 //! F.1: five a minute.
 
-use tollgate::plan::Call;
+use tollgate::plan::Verb;
 
 use super::{FIVE, T0, seconds_after, spent};
 use crate::world::{World, at, due, tokens};
@@ -40,6 +40,6 @@ fn refused_calls_do_not_count() {
     for _ in 0..100 {
         world.denied(FIVE.global(), T0);
     }
-    world.balance(Call::credit(FIVE.global()), T0);
+    world.balance(Verb::credit(FIVE.global()), T0);
     assert_eq!(world.granted(FIVE.global(), T0), tokens(0));
 }

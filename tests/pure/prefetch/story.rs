@@ -3,7 +3,7 @@
 use proptest::collection::vec;
 use proptest::prelude::*;
 use tollgate::algebra::{Rest, State};
-use tollgate::plan::{Answer, Call};
+use tollgate::plan::{Answer, Verb};
 use tollgate::{Limit, LimitKind, Receipt, Tokens};
 
 use crate::story::{Kind, limit};
@@ -117,7 +117,7 @@ pub(super) fn tell(setting: &Setting, story: &[Op]) -> Told {
                 let capacity = limits[which].spec().capacity.unwrap();
                 let request = request.clone().cost(micros(*size).min(capacity));
                 if let Ok(Answer::Granted { decided_at, stands_at, receipt, .. }) =
-                    world.call(Call::consume([request]), at(clock))
+                    world.call(Verb::consume([request]), at(clock))
                 {
                     let (charge, until) = (told.charged.len(), at(decided_at.micros() + max_age));
                     let rest = Rest { tokens: receipt.charges[0].cost, stood_at: stands_at, until };
@@ -138,7 +138,7 @@ pub(super) fn tell(setting: &Setting, story: &[Op]) -> Told {
             Op::GiveBack { process } => {
                 if let Some(Slice { charge, rest, .. }) = slices[*process].take() {
                     let before = world.look(request.clone(), at(clock)).remaining.micros();
-                    let after = world.balance(Call::give_back(request.clone(), rest), at(clock)).remaining.micros();
+                    let after = world.balance(Verb::give_back(request.clone(), rest), at(clock)).remaining.micros();
                     if after > before {
                         told.events.push(Event::GiveBack { of: charge, amount: after - before });
                         told.rows.push((Deed::Write { clock }, None));
@@ -151,7 +151,7 @@ pub(super) fn tell(setting: &Setting, story: &[Op]) -> Told {
                 let most = spec.capacity.unwrap().micros() + if *reserving { spec.max_reserved.micros() } else { 0 };
                 let cost = micros((*cost).min(most));
                 let request = request.clone().cost(cost);
-                let call = if *reserving { Call::reserve([request]) } else { Call::consume([request]) };
+                let call = if *reserving { Verb::reserve([request]) } else { Verb::consume([request]) };
                 if let Ok(Answer::Granted { decided_at, receipt, .. }) = world.call(call, at(clock)) {
                     let charge = told.charged.len();
                     told.charged.push(Charged { at: decided_at.micros(), spent: cost.micros() });
@@ -201,19 +201,19 @@ impl Told {
         match accident {
             Accident::Settle(other) if !others.is_empty() => {
                 let (charge, receipt) = others.swap_remove(other % others.len());
-                world.settled(Call::settle(receipt, Tokens::ZERO), at(clock)).unwrap();
+                world.settled(Verb::settle(receipt, Tokens::ZERO), at(clock)).unwrap();
                 self.events.push(Event::Rise(self.charged[charge].spent));
             }
             Accident::Settle(_) => {}
             Accident::Credit(amount) => {
-                world.balance(Call::credit(request.cost(micros(*amount))), at(clock));
+                world.balance(Verb::credit(request.cost(micros(*amount))), at(clock));
                 self.events.push(Event::Rise(*amount));
             }
             Accident::Reset | Accident::Lose => {
                 if matches!(accident, Accident::Lose) {
                     world.delete(&request);
                 } else {
-                    world.balance(Call::reset(request), at(clock));
+                    world.balance(Verb::reset(request), at(clock));
                 }
                 self.events.push(Event::Rise(limit.spec().capacity.unwrap().micros() - before));
             }

@@ -2,7 +2,7 @@
 
 use proptest::collection::vec;
 use proptest::prelude::*;
-use tollgate::plan::{Answer, Call};
+use tollgate::plan::{Answer, Verb};
 use tollgate::{Charge, Error, FitError, Receipt, Request};
 
 use crate::story::{Amount, EPOCH, amounts, any_kind, call, config, limits, named, places};
@@ -33,11 +33,11 @@ proptest! {
                 asked.iter().map(|n| requests[*n].clone().cost(cost(&requests[*n]))).collect::<Vec<_>>()
             };
             match verb {
-                0 => Call::consume(asking(false)),
-                1 => Call::reserve(asking(true)),
-                2 => Call::credit(asking(false).remove(0)),
-                3 => Call::debit(asking(false).remove(0)),
-                _ => Call::reset(asking(false).remove(0)),
+                0 => Verb::consume(asking(false)),
+                1 => Verb::reserve(asking(true)),
+                2 => Verb::credit(asking(false).remove(0)),
+                3 => Verb::debit(asking(false).remove(0)),
+                _ => Verb::reset(asking(false).remove(0)),
             }
         };
         let singly: Vec<_> = calls.iter().map(|call| format!("{:?}", one_by_one.call(make(call), now))).collect();

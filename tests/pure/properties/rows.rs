@@ -7,7 +7,7 @@ use proptest::collection::vec;
 use proptest::prelude::*;
 use tollgate::Tokens;
 use tollgate::algebra::Timestamp;
-use tollgate::plan::Call;
+use tollgate::plan::Verb;
 
 use crate::model::{Flow, Model, whole};
 use crate::story::{
@@ -186,7 +186,7 @@ proptest! {
         prop_assert_eq!(i128::from(balance.remaining.micros()), i128::from(capacity(&new).micros()) - used);
         prop_assert_eq!(i128::from(balance.used.micros()), used);
         let mut world = told.world.clone();
-        let debited = world.balance(Call::debit(new.global().cost(micros(1))), now);
+        let debited = world.balance(Verb::debit(new.global().cost(micros(1))), now);
         prop_assert_eq!(debited.used.micros(), balance.used.micros().saturating_add(1));
     }
 }

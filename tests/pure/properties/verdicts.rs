@@ -8,7 +8,7 @@ use num_traits::Zero;
 use proptest::collection::vec;
 use proptest::prelude::*;
 use tollgate::algebra::{State, Timestamp};
-use tollgate::plan::{Answer, Call};
+use tollgate::plan::{Answer, Verb};
 use tollgate::{Error, FitError, Receipt, Tokens};
 
 use crate::model::Model;
@@ -152,11 +152,11 @@ proptest! {
             });
             let request = limit.global();
             let left = world.look(request.clone(), between).remaining;
-            world.call(Call::consume([request.clone().cost(0)]), between).unwrap();
-            world.call(Call::reserve([request.clone().cost(0)]), between).ok();
+            world.call(Verb::consume([request.clone().cost(0)]), between).unwrap();
+            world.call(Verb::reserve([request.clone().cost(0)]), between).ok();
             let fits = |more: &Tokens| *more <= capacity(&limit) && *more > Tokens::ZERO;
             if let Some(more) = left.checked_add(micros(1)).filter(fits) {
-                let answer = world.call(Call::consume([request.cost(more)]), between);
+                let answer = world.call(Verb::consume([request.cost(more)]), between);
                 assert!(matches!(answer, Ok(Answer::Denied(_))), "{answer:?}");
             }
         });
@@ -187,8 +187,8 @@ proptest! {
                         prop_assert!(model.allows(&row, at(now), cost, reserving));
                         prop_assert!(ready_at >= observed_at && decided_at >= observed_at && observed_at == at(now));
                         let actual = micros(actual.saturating_abs());
-                        world.clone().call(Call::settle(receipt(&charges), actual), at(now)).ok();
-                        let cancelled = world.clone().call(Call::cancel(receipt(&charges)), at(now));
+                        world.clone().call(Verb::settle(receipt(&charges), actual), at(now)).ok();
+                        let cancelled = world.clone().call(Verb::cancel(receipt(&charges)), at(now));
                         prop_assert!(matches!(cancelled, Ok(_) | Err(Error::DoesNotFit { source: FitError::BalanceTooLarge, .. })), "{cancelled:?}");
                     }
                     Ok(Answer::Denied(denied)) => {
@@ -205,7 +205,7 @@ proptest! {
             let balance = world.look(request.clone(), at(now));
             prop_assert!(balance.full_at.is_none_or(|at| at >= balance.as_of) && balance.as_of >= balance.observed_at);
             prop_assert!(balance.debt() >= Tokens::ZERO && balance.remaining <= balance.capacity);
-            for make in [Call::credit, Call::debit, Call::reset] {
+            for make in [Verb::credit, Verb::debit, Verb::reset] {
                 match world.clone().call(make(request.clone().cost(cost)), at(now)) {
                     Ok(Answer::Done(_)) | Err(Error::DoesNotFit { source: FitError::DebtTooDeep, .. }) => {}
                     other => prop_assert!(false, "{other:?}"),

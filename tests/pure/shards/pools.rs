@@ -5,7 +5,7 @@ use std::time::Duration;
 use proptest::collection::vec;
 use proptest::prelude::*;
 use tollgate::algebra::{Ask, Pool, Portion, State, Terms, Verdict};
-use tollgate::plan::{Answer, Call};
+use tollgate::plan::{Answer, Verb};
 use tollgate::{Charge, Error, Key, Limit, LimitKind, LimitSpec, Receipt, SECOND, Tokens};
 
 use super::{Move, Shards, ask, call, limits, moves};
@@ -66,11 +66,11 @@ proptest! {
                     shards.placed(shard, at(now), ask(cost, reserving));
                     continue;
                 }
-                Move::Credit(amount) => shards.pooled(Call::credit(limit.global().cost(micros(amount))), at(now)),
-                Move::Debit(amount) => shards.pooled(Call::debit(limit.global().cost(micros(amount))), at(now)),
-                Move::Cancel => shards.pooled(Call::cancel(receipt(&std::mem::take(&mut charged))), at(now)),
+                Move::Credit(amount) => shards.pooled(Verb::credit(limit.global().cost(micros(amount))), at(now)),
+                Move::Debit(amount) => shards.pooled(Verb::debit(limit.global().cost(micros(amount))), at(now)),
+                Move::Cancel => shards.pooled(Verb::cancel(receipt(&std::mem::take(&mut charged))), at(now)),
                 Move::Settle(actual) => {
-                    shards.pooled(Call::settle(receipt(&std::mem::take(&mut charged)), micros(actual)), at(now))
+                    shards.pooled(Verb::settle(receipt(&std::mem::take(&mut charged)), micros(actual)), at(now))
                 }
             };
             if let (Ok(Answer::Done(changed)), Move::Credit(amount)) = (&answer, step) {

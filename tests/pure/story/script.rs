@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use num_bigint::BigInt;
 use num_traits::Zero;
 use tollgate::algebra::{State, Timestamp};
-use tollgate::plan::{Answer, Call};
+use tollgate::plan::{Answer, Verb};
 use tollgate::{Charge, Error, Limit, Receipt, Tokens};
 
 use super::call;
@@ -133,13 +133,13 @@ impl Stage {
         };
         let call = match &step {
             Step::Take { cost, reserving } => call(*reserving, [request.clone().cost(*cost)]),
-            Step::Credit(amount) => Call::credit(request.clone().cost(*amount)),
-            Step::Debit(amount) => Call::debit(request.clone().cost(*amount)),
-            Step::Reset => Call::reset(request.clone()),
-            Step::Look => Call::look(request.clone()),
-            Step::Cancel(_) | Step::Settle(..) if paid.is_none() => Call::look(request.clone()),
-            Step::Cancel(_) => Call::cancel(receipt(paid.as_slice())),
-            Step::Settle(_, actual) => Call::settle(receipt(paid.as_slice()), *actual),
+            Step::Credit(amount) => Verb::credit(request.clone().cost(*amount)),
+            Step::Debit(amount) => Verb::debit(request.clone().cost(*amount)),
+            Step::Reset => Verb::reset(request.clone()),
+            Step::Look => Verb::look(request.clone()),
+            Step::Cancel(_) | Step::Settle(..) if paid.is_none() => Verb::look(request.clone()),
+            Step::Cancel(_) => Verb::cancel(receipt(paid.as_slice())),
+            Step::Settle(_, actual) => Verb::settle(receipt(paid.as_slice()), *actual),
         };
         let (before, held) = (self.world.state(&request), self.world.look(request.clone(), now).remaining);
         let answer = self.world.call(call, now);

@@ -2,7 +2,7 @@
 
 use proptest::prelude::*;
 use serde_json::json;
-use tollgate::plan::{Call, Plan};
+use tollgate::plan::{Plan, Verb};
 use tollgate::{CallError, Error, Tokens, TokensError};
 
 use super::{bucket, consume_one, reserve_one, travelled};
@@ -105,7 +105,7 @@ fn a_cost_that_is_no_amount_is_an_error_with_a_name() {
         (request().cost(f64::MAX), TokensError::TooLarge),
         (request().cost(u64::MAX), TokensError::TooLarge),
     ] {
-        for verb in [consume_one, reserve_one, Call::credit, Call::debit, Call::look, Call::reset] {
+        for verb in [consume_one, reserve_one, Verb::credit, Verb::debit, Verb::look, Verb::reset] {
             match Plan::new([verb(request.clone())]).unwrap_err() {
                 Error::Call { limit, source } => {
                     assert_eq!((limit.as_deref(), source), (Some("some"), CallError::Cost(expected)));

@@ -6,7 +6,7 @@ use chrono::{DateTime, Utc};
 use proptest::prelude::*;
 use serde_json::json;
 use tollgate::algebra::{State, Timestamp};
-use tollgate::plan::{Answer, Call};
+use tollgate::plan::{Answer, Verb};
 use tollgate::{
     Balance, Charge, Decision, Denied, DeniedBy, Grant, HOUR, Limit, MINUTE, Receipt, Request, Reservation, SECOND,
     Tokens,
@@ -24,7 +24,7 @@ proptest! {
     fn every_answer_comes_back(limit in extreme_limits(), value: i64, ts: i64, now: i64, cost in 0..=i64::MAX) {
         let (request, now) = (limit.key("some|one").cost(micros(cost)), at(now));
         let world = World::holding(&request, State::new(micros(value), at(ts)));
-        for call in [Call::consume([request.clone()]), Call::reserve([request.clone()])] {
+        for call in [Verb::consume([request.clone()]), Verb::reserve([request.clone()])] {
             match world.clone().call(call, now) {
                 Ok(Answer::Granted { observed_at, decided_at, ready_at, receipt: Receipt { charges, .. }, .. }) => {
                     prop_assert_eq!(&travelled(&charges), &charges);
@@ -125,7 +125,7 @@ fn what_is_ready_at_once_behind_a_row_does_not_hide_what_is_not() {
     for (value, both_ready_at) in [(tokens(0), sec(6)), (tokens(1), sec(0))] {
         let mut world = World::left(&ahead.global(), tokens(1), sec(3600));
         world.put_left(&owes.global(), value, sec(0));
-        let answer = world.call(Call::reserve([ahead.global(), owes.global()]), sec(0));
+        let answer = world.call(Verb::reserve([ahead.global(), owes.global()]), sec(0));
         let Ok(Answer::Granted { observed_at, decided_at, ready_at, receipt: Receipt { charges, .. }, .. }) = answer
         else {
             panic!("{answer:?}")
@@ -145,7 +145,7 @@ fn a_refusal_by_several_limits_names_them_all() {
     for limit in [&slow, &fast] {
         world.put_left(&limit.global(), tokens(0), sec(0));
     }
-    let Ok(Answer::Denied(denied)) = world.call(Call::consume([fast.global(), slow.global()]), sec(0)) else {
+    let Ok(Answer::Denied(denied)) = world.call(Verb::consume([fast.global(), slow.global()]), sec(0)) else {
         panic!("granted")
     };
     assert_eq!((denied.limit.as_ref(), denied.retry_after().unwrap()), ("slow", HOUR), "the longest first");

@@ -3,7 +3,7 @@
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use proptest::prelude::*;
-use tollgate::plan::{Call, Plan};
+use tollgate::plan::{Plan, Verb};
 use tollgate::{Error, Key, KeyError, Request, ToKey};
 
 use super::{bucket, travelled};
@@ -90,7 +90,7 @@ fn a_stored_key_comes_back_as_it_was() {
 
 #[test]
 fn a_key_that_is_none_is_an_error_with_a_name() {
-    let fault = |request: Request| match Plan::new([Call::look(request)]).unwrap_err() {
+    let fault = |request: Request| match Plan::new([Verb::look(request)]).unwrap_err() {
         Error::Key { limit, source } if limit == "some" => source,
         other => panic!("{other}"),
     };
@@ -99,8 +99,8 @@ fn a_key_that_is_none_is_an_error_with_a_name() {
     assert_eq!(fault(bucket().key(("a", "\0"))), KeyError::Nul);
     assert!(matches!(fault(bucket().key("x".repeat(10_000))), KeyError::TooLong { bytes: 513..600 }));
     let endless = (0..).map(|n| bucket().key(if n < 3 { "a" } else { "" }));
-    assert!(matches!(Plan::new([Call::consume(endless)]), Err(Error::Key { .. })), "the first fault ends the call");
-    assert_eq!(Plan::new([Call::look(bucket().key("ключ 🔑"))]).unwrap().rows()[0].key().as_str(), "ключ 🔑");
+    assert!(matches!(Plan::new([Verb::consume(endless)]), Err(Error::Key { .. })), "the first fault ends the call");
+    assert_eq!(Plan::new([Verb::look(bucket().key("ключ 🔑"))]).unwrap().rows()[0].key().as_str(), "ключ 🔑");
 }
 
 /// The canonical text of a key.

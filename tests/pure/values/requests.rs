@@ -1,7 +1,7 @@
 //! Requests, and the calls that they make. Bad input is an error before any row is named.
 
 use proptest::prelude::*;
-use tollgate::plan::{Call, Plan};
+use tollgate::plan::{Plan, Verb};
 use tollgate::{CallError, Error, Key, Limit, MINUTE, SECOND, Tokens, TokensError};
 
 use super::keys::texts;
@@ -58,17 +58,17 @@ fn a_cost_above_the_capacity_is_no_refusal() {
     // Asked twice in one call, it is the sum that counts; and a sum that is no amount is beyond every capacity.
     for cost in [tokens(6), Tokens::MAX] {
         let request = || bucket().global().cost(cost);
-        let error = Plan::new([Call::consume([request(), request()])]).unwrap_err();
+        let error = Plan::new([Verb::consume([request(), request()])]).unwrap_err();
         assert!(matches!(error, Error::CostExceedsCapacity { asked, .. } if asked > tokens(10)), "{error}");
     }
 }
 
 #[test]
 fn a_call_that_asks_nothing_or_two_things_of_one_row_is_an_error() {
-    assert!(matches!(Plan::new([Call::consume([])]), Err(Error::Call { source: CallError::NothingAsked, .. })));
+    assert!(matches!(Plan::new([Verb::consume([])]), Err(Error::Call { source: CallError::NothingAsked, .. })));
     for other in [bucket().capacity(20), bucket().ephemeral()] {
         let two = [bucket().global(), other.global()];
-        let error = Plan::new([Call::consume(two)]).unwrap_err();
+        let error = Plan::new([Verb::consume(two)]).unwrap_err();
         assert!(matches!(error, Error::Call { source: CallError::ConflictingDefinitions, .. }), "{error}");
         assert_eq!(error.limit(), Some("some"));
     }

@@ -20,7 +20,7 @@ use crate::gate::reply::{QueuedCall, Reply};
 use crate::key::Key;
 use crate::limit::{Limit, Storage};
 use crate::parts::Parts;
-use crate::plan::{Answer, Call, CheckedCall};
+use crate::plan::{Answer, CheckedCall, Verb};
 use crate::request::Request;
 use crate::standing::Standing;
 use crate::tokens::Tokens;
@@ -193,7 +193,7 @@ impl Prefetch {
         known.demand.add(tokens, calls);
         let is_lost = known.limit.storage == Storage::Ephemeral && slice.breaks != self.breaks.load(Ordering::Relaxed);
         let rest = slice.rest().filter(|_| !is_lost)?;
-        self.queued(&known.limit, Call::give_back(known.request(), rest), |_| {})
+        self.queued(&known.limit, Verb::give_back(known.request(), rest), |_| {})
     }
 
     /// The call that takes the expected tokens of a key ahead, if that is worth it.
@@ -215,7 +215,7 @@ impl Prefetch {
         }
         let (prefetch, forfeits, breaks) = (self.clone(), known.forfeits, self.breaks.load(Ordering::Relaxed));
         let opened = move |answer| prefetch.opened(hash, forfeits, breaks, sent, answer);
-        let call = Call::ahead(known.request().cost(wanted).up_to(least));
+        let call = Verb::ahead(known.request().cost(wanted).up_to(least));
         let queued = self.queued(&known.limit, call, opened);
         known.is_pending = queued.is_some();
         queued
@@ -276,7 +276,7 @@ impl Prefetch {
     fn queued(
         &self,
         limit: &Limit,
-        call: Call,
+        call: Verb,
         then: impl FnOnce(Result<Answer, Error>) + Send + 'static,
     ) -> Option<QueuedCall> {
         // A call that can never be granted is not made.

@@ -23,11 +23,11 @@ use crate::tokens::Tokens;
 /// [`Plan::new`](super::Plan::new) reports a wrong request.
 #[derive(Debug)]
 #[must_use = "a call does nothing until it is planned"]
-pub struct Call {
+pub struct Verb {
     checked: Result<CheckedCall, Error>,
 }
 
-impl Call {
+impl Verb {
     /// Takes tokens from every limit, or from none.
     pub fn consume(requests: impl IntoIterator<Item = Request>) -> Self {
         Self { checked: asks(&mut requests.into_iter(), Ask::consume, Action::Take) }
@@ -215,9 +215,9 @@ fn alter_by_cost(request: Request, alteration: fn(Tokens) -> Alteration) -> Resu
 }
 
 /// Brings each request of a receipt to a cost.
-fn settle(receipt: Receipt, cost: impl Fn(usize, &[Charge]) -> Result<Option<Tokens>, Error>) -> Call {
+fn settle(receipt: Receipt, cost: impl Fn(usize, &[Charge]) -> Result<Option<Tokens>, Error>) -> Verb {
     let own = OwnRow::of_receipt(&receipt);
-    Call { checked: end(Settling::at_costs(receipt, cost), own) }
+    Verb { checked: end(Settling::at_costs(receipt, cost), own) }
 }
 
 /// The call that settles charges, and uses up their stored call, if there is one.
