@@ -23,7 +23,7 @@ use std::time::Duration;
 use sqlx::PgPool;
 use tokio::task::JoinSet;
 use tokio::time::Instant;
-use tollgate::{Gate, HOUR, Limit, Receipt, Request};
+use tollgate::{Call, Gate, HOUR, Limit, Receipt};
 use tollgate_embedded::Server;
 
 use support::{Fault, Latencies, SortedLatencies, fill, median, migrated};
@@ -121,7 +121,7 @@ async fn charge(gate: &Gate, calls: usize) -> Result<Vec<Receipt>, Fault> {
         callers.spawn(async move {
             let mut receipts = Vec::new();
             for _ in 0..share {
-                let grant = gate.consume(Asked::Stored.requests(&mut random)).await?.granted()?;
+                let grant = gate.consume(Asked::Stored.call(&mut random)).await?.granted()?;
                 receipts.push(grant.into());
             }
             Ok::<_, Fault>(receipts)
@@ -147,13 +147,13 @@ enum Asked {
 }
 
 impl Asked {
-    fn requests(self, random: &mut fastrand::Rng) -> Vec<Request> {
+    fn call(self, random: &mut fastrand::Rng) -> Call {
         let levels = [ORG.key("acme"), TEAM.key(random.u32(..TEAMS)), USER.key(random.u32(..USERS))];
         match self {
             Self::Plain => levels.map(|request| request.cost(ESTIMATE)).into(),
-            Self::Stored => levels.map(|request| request.cost(ESTIMATE).lapses_after(HOUR)).into(),
-            Self::Org => vec![ORG.key("acme").cost(ESTIMATE)],
-            Self::Quiet => vec![QUIET.key("acme").cost(ESTIMATE)],
+            Self::Stored => Call::from(levels.map(|request| request.cost(ESTIMATE))).lapses_after(HOUR),
+            Self::Org => ORG.key("acme").cost(ESTIMATE).into(),
+            Self::Quiet => QUIET.key("acme").cost(ESTIMATE).into(),
         }
     }
 }
@@ -168,7 +168,7 @@ async fn run(gate: &Gate, asked: Asked, turn: Duration) -> Result<Pairs, Fault> 
             let mut random = fastrand::Rng::with_seed(caller);
             while !stop.load(Ordering::Relaxed) {
                 let asked_at = Instant::now();
-                let grant = gate.consume(asked.requests(&mut random)).await?.granted()?;
+                let grant = gate.consume(asked.call(&mut random)).await?.granted()?;
                 let granted_at = Instant::now();
                 gate.settle(grant, random.u32(..=ESTIMATE)).await?;
                 consumes.record(granted_at - asked_at);

@@ -82,7 +82,7 @@ fn plans(c: &mut Criterion) {
         let mut user = 0;
         let mut batch = || {
             let batch: Vec<_> =
-                (user..user + calls).map(|user| Verb::consume([PER_USER.key(user * 7919 % KEYS)])).collect();
+                (user..user + calls).map(|user| Verb::consume(PER_USER.key(user * 7919 % KEYS))).collect();
             user += calls;
             batch
         };

@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use sqlx::PgPool;
 use tokio::task::JoinSet;
-use tollgate::{Gate, Limit, Request, Tokens, migrate};
+use tollgate::{Call, Gate, Limit, Request, Tokens, migrate};
 use tollgate_embedded::Server;
 
 type Error = Box<dyn std::error::Error + Send + Sync>;
@@ -79,7 +79,8 @@ struct Bill {
 /// Streams one answer; or a part of it, to one client in ten.
 async fn answer(gate: Gate, client: u64) -> Result<Bill, Error> {
     let asked = [ORG.key("acme"), TEAM.key(client % TEAMS), USER.key(client % USERS)];
-    let stream = gate.stream(asked.map(|request| request.cost(ESTIMATE).lapses_after(LONGEST))).await?.granted()?;
+    let estimate = Call::from(asked.map(|request| request.cost(ESTIMATE)));
+    let stream = gate.stream(estimate.lapses_after(LONGEST)).await?.granted()?;
     // Some answers are longer than the estimate.
     let (chunks, mut reported) = (10 + client % 23, 0);
     for chunk in 1..=chunks {

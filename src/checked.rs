@@ -4,7 +4,7 @@
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use crate::algebra::Timestamp;
-use crate::call_error::CallError;
+use crate::call::CallError;
 use crate::error::Error;
 use crate::meter::{self, By};
 use crate::overrides::Overrides;
@@ -88,7 +88,7 @@ mod tests {
     use std::iter::repeat_with;
 
     use super::*;
-    use crate::call_name::Drawn;
+    use crate::call::Drawn;
 
     #[test]
     fn ids_that_are_drawn_lie_in_the_order_of_time_as_texts_and_none_comes_twice() {

@@ -1,7 +1,7 @@
 use std::borrow::Cow;
 use std::fmt;
 
-use crate::call_error::CallError;
+use crate::call::CallError;
 use crate::driver_error::DriverError;
 use crate::key::KeyError;
 use crate::text::Text;

@@ -81,8 +81,7 @@ pub mod _guide;
 pub mod algebra;
 mod balance;
 pub mod calendar;
-mod call_error;
-mod call_name;
+mod call;
 #[cfg(feature = "postgres")]
 mod checked;
 mod decision;
@@ -112,7 +111,6 @@ mod parts;
 pub mod plan;
 mod reason;
 mod receipt;
-mod request;
 #[cfg(feature = "postgres")]
 mod session;
 mod slow_down;
@@ -120,7 +118,6 @@ mod span;
 mod standing;
 #[cfg(feature = "postgres")]
 mod store;
-mod stored_call;
 #[cfg(feature = "postgres")]
 mod sweeper;
 mod text;
@@ -130,7 +127,7 @@ mod tokens;
 use std::time::Duration;
 
 pub use balance::Balance;
-pub use call_error::CallError;
+pub use call::{Call, CallError, Request, first_of, split};
 pub use decision::{Decision, Denied, DeniedBy, Grant, Reservation, Source};
 pub use driver_error::DriverError;
 pub use error::{Error, FitError, SetupFault, Step};
@@ -149,7 +146,6 @@ pub use overrides::{Effect, NewOverride, Override, OverrideError, OverrideSet, O
 pub use plan::settlement::Settlement;
 pub use reason::Reason;
 pub use receipt::{Charge, Receipt};
-pub use request::{Request, first_of, split};
 pub use slow_down::SlowDown;
 pub use span::{Span, SpanError};
 pub use standing::{CrossedError, Each, Standing, Standings};

@@ -3,13 +3,13 @@ use std::time::Duration;
 use chrono::{DateTime, Utc};
 use serde::{Deserialize, Serialize};
 
-use crate::call_error::CallError;
-use crate::call_name::{CallName, Drawn};
+use crate::call::CallError;
+use crate::call::Plain;
+use crate::call::{CallName, Drawn};
 use crate::error::Error;
 use crate::key::Key;
 use crate::lean::lean;
 use crate::limit::{Limit, Storage, name_fault};
-use crate::request::Plain;
 use crate::text::Text;
 use crate::timestamp::Timestamp;
 use crate::tokens::{Tokens, TokensError};

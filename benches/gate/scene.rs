@@ -131,7 +131,6 @@ impl fmt::Display for Workload {
 }
 
 /// The requests of one call.
-#[expect(clippy::large_enum_variant, reason = "a caller has one at a time, and a box would be measured, too")]
 pub(crate) enum Requests {
     One(Request),
     All(Vec<Request>),

@@ -58,7 +58,7 @@ pub(crate) async fn fill_by(
     let requests: Vec<_> = requests.into_iter().collect();
     for some in requests.chunks(500) {
         let mut tx = pool.begin().await?;
-        limiter.consume(&mut tx, some.iter().cloned()).await?.granted()?;
+        limiter.consume(&mut tx, some).await?.granted()?;
         tx.commit().await?;
     }
     sqlx::raw_sql("vacuum analyze tollgate.ephemeral, tollgate.durable").execute(pool).await?;

@@ -171,9 +171,9 @@ impl Asked<'_> {
     fn expect_answers(&self) {
         let request = || self.limit.key("k").cost(self.cost);
         for call in [
-            Verb::consume([request()]),
-            Verb::reserve([request()]),
-            Verb::check([request()]),
+            Verb::consume(request()),
+            Verb::reserve(request()),
+            Verb::check(request()),
             Verb::credit(request()),
             Verb::debit(request()),
             Verb::reset(request()),

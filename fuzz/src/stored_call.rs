@@ -1,7 +1,7 @@
 use serde::{Deserialize, Serialize};
 use tollgate::algebra::Timestamp;
 use tollgate::plan::{Answer, CallChange, CallRow, Given, Plan, Verb};
-use tollgate::{Charge, HOUR, Limit, MINUTE, Request, Source, Tokens};
+use tollgate::{Call, Charge, HOUR, Limit, MINUTE, Source, Tokens};
 
 use crate::input::{Row, expect_round_trip, found, read};
 use crate::settled::{Settling, answer, expect_named};
@@ -15,7 +15,7 @@ pub fn stored_call(bytes: &[u8]) {
     let Some(input) = read::<Input>(bytes) else { return };
     expect_round_trip(&input.charges);
     expect_round_trip(&input.answer);
-    let asked = request(input.limit);
+    let asked = call(input.limit);
     let (row, now) = (input.row(&asked), Timestamp::from_micros(input.now));
     expect_repeated(&input, asked, row.clone(), now);
     let (charges, lapses_at) = (row.charges.clone(), row.lapses_at);
@@ -35,8 +35,8 @@ pub fn stored_call(bytes: &[u8]) {
     }
 }
 
-fn expect_repeated(input: &Input, asked: Request, row: CallRow, now: Timestamp) {
-    let plan = Plan::new([Verb::consume([asked]).with_id(1)]).expect("the call is right");
+fn expect_repeated(input: &Input, asked: Call, row: CallRow, now: Timestamp) {
+    let plan = Plan::new([Verb::consume(asked).with_id(1)]).expect("the call is right");
     let outcome = plan.decide(&found(&input.rows, &plan), &[Some(row)], now);
     match answer(&outcome) {
         Some(Answer::Granted { source: Source::Repeated, receipt, .. }) => {
@@ -64,8 +64,8 @@ struct Input {
 
 impl Input {
     /// The row of a call that asks this, with the fields that the input says.
-    fn row(&self, asked: &Request) -> CallRow {
-        let plan = Plan::new([Verb::consume([asked.clone()]).with_id(1)]).expect("the call is right");
+    fn row(&self, asked: &Call) -> CallRow {
+        let plan = Plan::new([Verb::consume(asked.clone()).with_id(1)]).expect("the call is right");
         let written = plan.decide(&vec![None; plan.rows().len()], &[None], Timestamp::from_micros(0)).calls;
         let Some(CallChange::Insert { row, .. }) = written.into_iter().next() else {
             panic!("{asked:?} is not stored")
@@ -84,8 +84,8 @@ impl Input {
     }
 }
 
-/// A request with an id.
-fn request(limit: u8) -> Request {
+/// A call with an id.
+fn call(limit: u8) -> Call {
     let limits = [
         Limit::token_bucket("bucket", 10, MINUTE),
         Limit::fixed_window("window", 10, HOUR),
@@ -96,8 +96,8 @@ fn request(limit: u8) -> Request {
         Limit::token_bucket("sharded", 10, MINUTE).shards(3),
     ];
     let limit_asked = &limits[usize::from(limit) % limits.len()];
-    let request = limit_asked.key("k").cost(3).once("id");
+    let request = limit_asked.key("k").cost(3);
+    let call = if limit < 128 { request } else { request.up_to(1) }.once("id");
     // Leases end by themselves.
-    let request = if limit_asked.lease().is_some() { request } else { request.lapses_after(HOUR) };
-    if limit < 128 { request } else { request.up_to(1) }
+    if limit_asked.lease().is_some() { call } else { call.lapses_after(HOUR) }
 }

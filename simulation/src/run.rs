@@ -114,7 +114,7 @@ impl Simulation {
     /// follow.
     fn go_on(&mut self, Arrival { at, cost, .. }: &Arrival) -> Result<(), Error> {
         let Trial { service: Some(service), rules, .. } = &self.trial else { return Ok(()) };
-        let plan = Plan::new([Verb::consume([service.takes(*at).global().cost(*cost)])]);
+        let plan = Plan::new([Verb::consume(service.takes(*at).global().cost(*cost))]);
         match plan.and_then(|plan| self.service.decide(&plan, *at)) {
             Ok(Answer::Granted { .. }) => return Ok(()),
             Ok(_) | Err(Error::CostExceedsCapacity { .. }) => {}

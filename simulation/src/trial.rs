@@ -3,7 +3,7 @@ use std::time::Duration;
 
 use tollgate::algebra::{Terms, Timestamp};
 use tollgate::plan::{Plan, Verb};
-use tollgate::{Charge, Error, Key, Limit, Receipt, Request, SlowDown, Tokens, first_of};
+use tollgate::{Call, Charge, Error, Key, Limit, Receipt, Request, SlowDown, Tokens, first_of};
 
 use crate::arrival::Arrival;
 use crate::rows::Look;
@@ -85,14 +85,14 @@ impl Trial {
         let request = |rule: &Rule| rule.request(&call.key).cost(call.cost);
         let requests = self.rules.iter().map(request);
         match self.asking {
-            _ if self.reserve => Verb::reserve(requests),
-            Asking::All => Verb::consume(requests),
+            _ if self.reserve => Verb::reserve(requests.collect::<Call>()),
+            Asking::All => Verb::consume(requests.collect::<Call>()),
             Asking::Lending(kept) => {
                 let shared = self.rules.iter().filter(|rule| rule.is_global);
                 let lent = shared.map(|rule| request(rule).leaving(kept)).collect();
-                Verb::consume(first_of([requests.collect::<Vec<_>>(), lent]))
+                Verb::consume(first_of([requests.collect::<Call>(), lent]))
             }
-            Asking::InTurn => Verb::consume(first_of(requests.map(|request| [request]))),
+            Asking::InTurn => Verb::consume(first_of(requests)),
         }
     }
 

@@ -2,9 +2,8 @@ use std::iter;
 
 use super::state::{cut, wide};
 use super::terms::{Flow, Terms};
-use crate::call_name::Drawn;
+use crate::call::Drawn;
 use crate::reason::Reason;
-use crate::request::Position;
 use crate::tokens::Tokens;
 
 /// The question of a call to a limit for one key.
@@ -22,6 +21,22 @@ pub struct Ask {
     pub(crate) lease: Option<Drawn>,
     /// Its place in the call.
     pub(crate) place: Position,
+}
+
+/// Where a request stands in its call.
+#[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
+pub(crate) struct Position {
+    /// The alternative that it belongs to, from 0; `None` for a call that has none.
+    pub(crate) alternative: Option<usize>,
+    /// The place of the request in its split, from 0, if it is in one.
+    pub(crate) split: Option<usize>,
+}
+
+impl Position {
+    /// What gives it this place, unless it is a plain one.
+    pub(crate) fn option(self) -> Option<&'static str> {
+        self.alternative.map(|_| "first_of").or(self.split.map(|_| "split"))
+    }
 }
 
 /// Requests that take a part: as many tokens as there are.

@@ -1,4 +1,4 @@
-use crate::call_name::Drawn;
+use crate::call::Drawn;
 use crate::timestamp::Timestamp;
 use crate::tokens::Tokens;
 

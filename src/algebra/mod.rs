@@ -69,6 +69,7 @@ mod terms;
 
 pub use crate::timestamp::Timestamp;
 pub use ask::Ask;
+pub(crate) use ask::Position;
 pub use list::{Entry, List};
 pub use pool::{Pool, TooDeep, Verdict};
 pub use rest::Rest;

@@ -1,5 +1,5 @@
 use super::list::List;
-use crate::call_name::Drawn;
+use crate::call::Drawn;
 use crate::timestamp::Timestamp;
 use crate::tokens::Tokens;
 

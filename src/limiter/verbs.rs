@@ -2,12 +2,12 @@ use sqlx::PgConnection;
 
 use super::{InTransaction, Limiter};
 use crate::balance::Balance;
+use crate::call::{Call, Request};
 use crate::decision::{Decision, Reservation};
 use crate::error::Error;
 use crate::plan::settlement::Settlement;
 use crate::plan::{Answer, Verb};
 use crate::receipt::Receipt;
-use crate::request::Request;
 use crate::tokens::{Tokens, TokensError};
 
 /// # Verbs
@@ -23,12 +23,8 @@ impl Limiter {
     /// [`Error::NotInTransaction`], [`Error::Locked`], [`Error::CorruptRow`], [`Error::OnceMismatch`],
     /// [`Error::DoesNotFit`] where a wallet meets the row of another kind, [`Error::ReceiptUsed`] for the id of a lease
     /// that is over, and the errors of the database.
-    pub async fn consume(
-        &self,
-        tx: &mut impl InTransaction,
-        requests: impl IntoIterator<Item = Request>,
-    ) -> Result<Decision, Error> {
-        self.decide(tx.connection(), Verb::consume(requests)).await.map(Answer::grant)
+    pub async fn consume(&self, tx: &mut impl InTransaction, call: impl Into<Call>) -> Result<Decision, Error> {
+        self.decide(tx.connection(), Verb::consume(call)).await.map(Answer::grant)
     }
 
     /// Decides many calls in one go, each by itself: in as many round trips as one call of several limits. Each call is
@@ -66,7 +62,7 @@ impl Limiter {
     pub async fn consume_each(
         &self,
         tx: &mut impl InTransaction,
-        calls: impl IntoIterator<Item: IntoIterator<Item = Request>>,
+        calls: impl IntoIterator<Item: Into<Call>>,
     ) -> Result<Vec<Result<Decision, Error>>, Error> {
         self.decide_each(tx.connection(), calls.into_iter().map(Verb::consume), Answer::grant).await
     }
@@ -83,9 +79,9 @@ impl Limiter {
     pub async fn reserve(
         &self,
         tx: &mut impl InTransaction,
-        requests: impl IntoIterator<Item = Request>,
+        call: impl Into<Call>,
     ) -> Result<Decision<Reservation>, Error> {
-        self.decide(tx.connection(), Verb::reserve(requests)).await.map(Answer::reservation)
+        self.decide(tx.connection(), Verb::reserve(call)).await.map(Answer::reservation)
     }
 
     /// Reserves for many calls in one go, each by itself, as [`consume_each`](Self::consume_each) does.
@@ -96,7 +92,7 @@ impl Limiter {
     pub async fn reserve_each(
         &self,
         tx: &mut impl InTransaction,
-        calls: impl IntoIterator<Item: IntoIterator<Item = Request>>,
+        calls: impl IntoIterator<Item: Into<Call>>,
     ) -> Result<Vec<Result<Decision<Reservation>, Error>>, Error> {
         self.decide_each(tx.connection(), calls.into_iter().map(Verb::reserve), Answer::reservation).await
     }
@@ -109,12 +105,8 @@ impl Limiter {
     /// # Errors
     ///
     /// Those of [`consume`](Self::consume).
-    pub async fn check(
-        &self,
-        conn: &mut PgConnection,
-        requests: impl IntoIterator<Item = Request>,
-    ) -> Result<Decision, Error> {
-        self.decide(conn, Verb::check(requests)).await.map(Answer::grant)
+    pub async fn check(&self, conn: &mut PgConnection, call: impl Into<Call>) -> Result<Decision, Error> {
+        self.decide(conn, Verb::check(call)).await.map(Answer::grant)
     }
 
     /// Tells how much a limit holds for a key now, without a lock. The request's cost does not matter.
@@ -133,8 +125,8 @@ impl Limiter {
     /// # Errors
     ///
     /// Those of [`consume`](Self::consume).
-    pub async fn credit(&self, tx: &mut impl InTransaction, request: Request) -> Result<Balance, Error> {
-        self.decide(tx.connection(), Verb::credit(request)).await.map(Answer::balance)
+    pub async fn credit(&self, tx: &mut impl InTransaction, call: impl Into<Call>) -> Result<Balance, Error> {
+        self.decide(tx.connection(), Verb::credit(call)).await.map(Answer::balance)
     }
 
     /// Takes tokens whatever the balance is. The missing tokens become a debt, which may be deeper than `max_reserved`.
@@ -142,8 +134,8 @@ impl Limiter {
     /// # Errors
     ///
     /// Those of [`consume`](Self::consume); [`Error::DoesNotFit`] for a debt that is too deep.
-    pub async fn debit(&self, tx: &mut impl InTransaction, request: Request) -> Result<Balance, Error> {
-        self.decide(tx.connection(), Verb::debit(request)).await.map(Answer::balance)
+    pub async fn debit(&self, tx: &mut impl InTransaction, call: impl Into<Call>) -> Result<Balance, Error> {
+        self.decide(tx.connection(), Verb::debit(call)).await.map(Answer::balance)
     }
 
     /// Fills a key up, forgives its debts, and mends a row whose instant lies in the future. Empties a wallet. Deletes

@@ -13,9 +13,9 @@ use super::row::Override;
 use super::table::{self, micros};
 use crate::DAY;
 use crate::algebra::Timestamp;
+use crate::call::Request;
 use crate::key::Key;
 use crate::limit::Limit;
-use crate::request::Request;
 use crate::session::{self, Right};
 use crate::slow_down::SlowDown;
 

@@ -8,7 +8,7 @@ use super::own_row::OwnRow;
 use super::row::{Row, Rows};
 use super::settling::{End, Settling};
 use crate::algebra::Ask;
-use crate::call_error::CallError;
+use crate::call::CallError;
 use crate::error::Error;
 use crate::limit::LimitKind;
 use crate::text::Text;

@@ -59,9 +59,8 @@ pub use row::Row;
 pub use verb::Verb;
 
 use crate::algebra::{Ask, Pool, State, Terms, Timestamp, Verdict};
-pub use crate::call_name::CallName;
+pub use crate::call::{CallName, CallRow, Given};
 use crate::error::Error;
-pub use crate::stored_call::{CallRow, Given};
 use crate::tokens::Tokens;
 use ledger::Ledger;
 use row::Rows;

@@ -5,12 +5,12 @@ use super::item::Item;
 use super::row::Row;
 use crate::DAY;
 use crate::algebra::{Ask, Timestamp};
-use crate::call_error::CallError;
-use crate::call_name::{CallName, Drawn, Keeping, Once};
+use crate::call::CallError;
+use crate::call::{CallName, Drawn, Keeping, Once};
+use crate::call::{CallRow, Given};
 use crate::error::Error;
 use crate::hash::stable_hash;
 use crate::receipt::{Charge, Receipt};
-use crate::stored_call::{CallRow, Given};
 use crate::tokens::Tokens;
 
 /// The own row of a call.
@@ -44,11 +44,14 @@ impl OwnRow {
         Self { name, place: 0, role }
     }
 
-    /// The row of a call that takes. If its caller gives no id, the row is named by the least of its requests.
-    pub(super) fn of_items(items: &[Item<Ask>], keeping: Option<Keeping>, once: Option<(Row, Once)>) -> Option<Self> {
+    /// The row of a call that takes: an id belongs to the first request. If its caller gives no id, the row is named by
+    /// the least of its requests.
+    pub(super) fn of_items(items: &[Item<Ask>], keeping: Option<Keeping>, once: Option<Once>) -> Option<Self> {
         let verb = if items.iter().any(|item| item.action.is_reserving()) { b'r' } else { b't' };
         let (name, once) = match once {
-            Some((row, Once { id, span })) => (name(&row, id.into_string()), Some(span.unwrap_or(DAY))),
+            Some(Once { id, span }) => {
+                (name(&items.first()?.target.rows.first, id.into_string()), Some(span.unwrap_or(DAY)))
+            }
             None => (name(items.iter().map(|item| &item.target.rows.first).min()?, Drawn::default().to_string()), None),
         };
         let asked = print(verb, keeping, items.iter().map(|item| (&item.target.rows.first, item.action)));

@@ -1,4 +1,4 @@
-//! Adds up the requests of a call.
+//! Adds the requests of a call up to items: each limit and key occurs once in an alternative.
 
 use std::collections::HashMap;
 
@@ -7,87 +7,47 @@ use super::checked_call::{Action, CheckedCall};
 use super::item::{Item, Target};
 use super::own_row::OwnRow;
 use super::row::Row;
-use crate::algebra::Ask;
-use crate::call_error::CallError;
-use crate::call_name::{Keeping, Once};
+use crate::algebra::{Ask, Position};
+use crate::call::{Asked, Call, CallError, Once, Request, Wanted, checked_span};
 use crate::error::Error;
-use crate::request::{CheckedRequest, Position, Request};
 use crate::tokens::Tokens;
 
-/// The call of some requests; `ask` makes the ask of each. This is compiled only once, whatever the type of the
-/// requests.
+/// The items of a call; `ask` makes the ask of each request.
 pub(super) fn asks(
-    requests: &mut dyn Iterator<Item = Request>,
+    call: Call,
     ask: fn(Tokens) -> Ask,
     action: fn(Vec<Item<Ask>>) -> Action,
 ) -> Result<CheckedCall, Error> {
-    let mut items = Items { asked: Vec::with_capacity(requests.size_hint().0.min(FEW)), ..Items::default() };
-    let mut said = Said::default();
-    for request in requests {
-        let request = request.checked()?;
-        said.hear(&request, ask).map_err(|source| Error::of_call(&request.limit.name, source))?;
-        let CheckedRequest { limit, key, cost, least, leaving, once, flat, period, place, .. } = request;
-        let mut action = ask(cost).up_to(least).leaving(leaving);
-        (action.flat, action.place) = (flat, place);
-        let item = Item { target: Target::new(limit, key, period), action };
-        if let Some(once) = once {
-            said.once = Some((item.target.rows.first.clone(), once));
+    let name = call.requests().next().map(|request| request.limit().name.clone());
+    let fault = |source| Error::Call { limit: name.clone().map(Into::into), source };
+    let Call { asked, once, keeping, fault: of_making } = call;
+    of_making.map_or(Ok(()), Err).map_err(fault)?;
+    let mut items = Items::new(ask);
+    match asked {
+        Asked::Request(request) => items.ask(request, Position::default())?,
+        Asked::Requests(wanted) => items.ask_all(None, wanted)?,
+        Asked::FirstOf(alternatives) => {
+            for (number, wanted) in alternatives.into_iter().enumerate() {
+                items.ask_all(Some(number), wanted)?;
+            }
         }
-        items.add(item)?;
     }
-    let (items, Said { keeping, once, .. }) = (items.all(), said);
+    let once = once.map(Once::checked).transpose().map_err(fault)?;
+    let items = items.all();
+    if let Some(keeping) = keeping {
+        checked_span(keeping.span()).map_err(fault)?;
+        if !items.is_empty() && items.iter().all(|item| item.target.limit.lease().is_some()) {
+            return Err(fault(CallError::Leased));
+        }
+    }
     let is_stored = keeping.is_some() || once.is_some();
     let own = if is_stored { OwnRow::of_items(&items, keeping, once).map(Box::new) } else { None };
     Ok(CheckedCall { action: action(items), own })
 }
 
-/// The options that one request sets for the whole call, or for its alternative.
-#[derive(Default)]
-struct Said {
-    keeping: Option<Keeping>,
-    once: Option<(Row, Once)>,
-    part: Option<Part>,
-    last: Option<Position>,
-}
-
-/// The most and the least tokens of the requests with a part in an alternative.
-#[derive(Clone, Copy, Eq, PartialEq)]
-struct Part {
-    alternative: Option<usize>,
-    most: Tokens,
-    least: Tokens,
-}
-
-impl Said {
-    /// Notes the options of one more request. Fails if they contradict those before it or the verb.
-    fn hear(&mut self, request: &CheckedRequest, ask: fn(Tokens) -> Ask) -> Result<(), CallError> {
-        let CheckedRequest { cost, least, keeping, once, place, .. } = request;
-        place.expect_behind(self.last.replace(*place))?;
-        if let Some(kept) = *keeping
-            && *self.keeping.get_or_insert(kept) != kept
-        {
-            return Err(CallError::SpansDiffer);
-        }
-        if once.is_some() && self.once.is_some() {
-            return Err(CallError::TwoIds);
-        }
-        if let Some(option) = request.consumed_with().filter(|_| ask(*cost).is_reserving()) {
-            return Err(CallError::NotConsumed { option });
-        }
-        if let Some(least) = *least {
-            let part = Part { alternative: place.alternative, most: *cost, least };
-            let before = self.part.replace(part);
-            if before.is_some_and(|before| before.alternative == part.alternative && before != part) {
-                return Err(CallError::PartsDiffer);
-            }
-        }
-        Ok(())
-    }
-}
-
 /// The items of a call while its requests are added up.
-#[derive(Default)]
 struct Items {
+    ask: fn(Tokens) -> Ask,
     /// The items of the alternatives before the last.
     before: Vec<Item<Ask>>,
     /// The items of the last alternative.
@@ -95,14 +55,69 @@ struct Items {
     /// The places of the items in a long alternative. To search the items each time would take time in the square of
     /// their number.
     places: HashMap<Row, usize>,
+    /// The most and the least tokens of a request with a part in the last alternative.
+    part: Option<[Tokens; 2]>,
 }
 
 impl Items {
-    fn add(&mut self, item: Item<Ask>) -> Result<(), Error> {
-        if self.asked.first().is_some_and(|last| last.action.place.alternative != item.action.place.alternative) {
-            self.end_alternative();
+    fn new(ask: fn(Tokens) -> Ask) -> Self {
+        let asked = Vec::with_capacity(1);
+        Self { ask, before: Vec::new(), asked, places: HashMap::new(), part: None }
+    }
+
+    /// Adds the requests of an alternative, or of a call that has none.
+    fn ask_all(&mut self, alternative: Option<usize>, wanted: Vec<Wanted>) -> Result<(), Error> {
+        let nothing = || Error::Call { limit: None, source: CallError::NothingAsked };
+        self.end_alternative();
+        if wanted.is_empty() {
+            return Err(nothing());
         }
-        self.add_up(item)
+        for wanted in wanted {
+            match wanted {
+                Wanted::Request(request) => self.ask(request, Position { alternative, split: None })?,
+                Wanted::Split { of, .. } if of.is_empty() => return Err(nothing()),
+                Wanted::Split { cost, of } => {
+                    for (place, mut request) in of.into_iter().enumerate() {
+                        request.cost = cost;
+                        self.ask(request, Position { alternative, split: Some(place) })?;
+                    }
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn ask(&mut self, request: Request, place: Position) -> Result<(), Error> {
+        request.check()?;
+        self.expect_fitting(&request, place).map_err(|source| Error::of_call(&request.limit.name, source))?;
+        let Request { limit, key, cost, least, leaving, flat, period, .. } = request;
+        let mut action = (self.ask)(cost).up_to(least).leaving(leaving);
+        (action.flat, action.place) = (flat, place);
+        self.add(Item { target: Target::new(limit, key, period), action })
+    }
+
+    /// Fails if a request does not go with the verb, with its place in the call, or with those before it.
+    fn expect_fitting(&mut self, request: &Request, place: Position) -> Result<(), CallError> {
+        let is_leased = request.limit.lease().is_some();
+        if place.split.is_some() {
+            match request.least {
+                Some(_) => return Err(CallError::SplitPart),
+                None if is_leased => return Err(CallError::SplitLease),
+                None => {}
+            }
+        }
+        if (self.ask)(request.cost).is_reserving()
+            && let Some(option) = request.of_consume().or(place.option())
+        {
+            return Err(CallError::WrongVerb { option });
+        }
+        if let Some(least) = request.least {
+            let part = [request.cost, least];
+            if *self.part.get_or_insert(part) != part {
+                return Err(CallError::PartsDiffer);
+            }
+        }
+        Ok(())
     }
 
     fn all(mut self) -> Vec<Item<Ask>> {
@@ -114,12 +129,13 @@ impl Items {
     }
 
     fn end_alternative(&mut self) {
+        self.part = None;
         self.places.clear();
         self.before.append(&mut self.asked);
     }
 
     /// Adds an item, or adds its cost to the item that asks the same limit and key already.
-    fn add_up(&mut self, item: Item<Ask>) -> Result<(), Error> {
+    fn add(&mut self, item: Item<Ask>) -> Result<(), Error> {
         let conflict = |source| Err(Error::of_call(&item.target.limit.name, source));
         let Some(place) = self.place(&item.target.rows.first) else {
             let previous = self.asked.last().map(|previous| previous.action.flat);

@@ -1,10 +1,10 @@
 use super::own_row::{OwnRow, Role};
 use super::row::{Row, Rows};
 use crate::algebra::Timestamp;
-use crate::call_error::CallError;
+use crate::call::CallError;
+use crate::call::CallRow;
 use crate::error::Error;
 use crate::receipt::{Charge, ChargeKind, Receipt, by_request};
-use crate::stored_call::CallRow;
 use crate::tokens::{Tokens, TokensError};
 
 /// Charges to be settled, all or none, each in its own row.

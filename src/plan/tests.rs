@@ -4,7 +4,8 @@
 use super::item::Target;
 use super::{Answer, CheckedCall, Cut, Exception, Outcome, Plan, Ruling, Verb};
 use crate::algebra::{Rest, State, Timestamp};
-use crate::call_error::CallError;
+use crate::call::Call;
+use crate::call::CallError;
 use crate::error::Error;
 use crate::parts::Parts;
 use crate::{DAY, HOUR, Key, Limit, MINUTE, Receipt, Request, Tokens, first_of, split};
@@ -45,8 +46,8 @@ pub(super) fn decided(calls: impl IntoIterator<Item = Verb>, found: &[Option<Sta
 }
 
 /// The receipt of a granted call over missing rows.
-pub(super) fn receipt(requests: impl IntoIterator<Item = Request>) -> Receipt {
-    let plan = Plan::new([Verb::consume(requests).with_id(1)]).unwrap();
+pub(super) fn receipt(call: impl Into<Call>) -> Receipt {
+    let plan = Plan::new([Verb::consume(call).with_id(1)]).unwrap();
     let mut outcome = plan.decide(&vec![None; plan.rows().len()], &vec![None; plan.names().len()], NOW);
     let Ok(Answer::Granted { receipt, .. }) = outcome.answers.remove(0) else { panic!("{plan:?}") };
     receipt
@@ -54,22 +55,22 @@ pub(super) fn receipt(requests: impl IntoIterator<Item = Request>) -> Receipt {
 
 /// A row of `BUCKET` of which so much is used.
 pub(super) fn used(tokens: u32) -> State {
-    let changes = decided([Verb::consume([BUCKET.key("k").cost(tokens)])], &[None]).changes;
+    let changes = decided([Verb::consume(BUCKET.key("k").cost(tokens))], &[None]).changes;
     changes.into_iter().next().unwrap().state
 }
 
 #[test]
 fn a_call_that_takes_inserts_and_one_that_looks_does_not() {
     for (call, expected) in [
-        (Verb::consume([BUCKET.key("k")]), "takes, inserts, 1 rows"),
-        (Verb::consume([BUCKET.key("k").cost(0)]), "takes, 1 rows"),
+        (Verb::consume(BUCKET.key("k")), "takes, inserts, 1 rows"),
+        (Verb::consume(BUCKET.key("k").cost(0)), "takes, 1 rows"),
         (Verb::consume([BUCKET.key("k").cost(0), SHARDED.key("k")]), "takes, inserts, 4 rows"),
         (Verb::reserve([BUCKET.key("k"), BUCKET.key("l")]), "takes, inserts, 2 rows"),
-        (Verb::consume([SLOTS.key("k")]).with_id(1), "takes, held, inserts, 1 rows"),
-        (Verb::consume([BUCKET.key("k").once("id")]), "takes, may repeat, stored, inserts, 1 rows"),
-        (Verb::consume([BUCKET.key("k").lapses_after(MINUTE)]), "takes, stored, inserts, lapses after 60s, 1 rows"),
-        (Verb::consume([BUCKET.key("k").tracked_for(MINUTE)]), "takes, stored, inserts, 1 rows"),
-        (Verb::check([SHARDED.key("k")]), "looks, 3 rows"),
+        (Verb::consume(SLOTS.key("k")).with_id(1), "takes, held, inserts, 1 rows"),
+        (Verb::consume(BUCKET.key("k").once("id")), "takes, may repeat, stored, inserts, 1 rows"),
+        (Verb::consume(BUCKET.key("k").lapses_after(MINUTE)), "takes, stored, inserts, lapses after 60s, 1 rows"),
+        (Verb::consume(BUCKET.key("k").tracked_for(MINUTE)), "takes, stored, inserts, 1 rows"),
+        (Verb::check(SHARDED.key("k")), "looks, 3 rows"),
         (Verb::look(SHARDED.key("k")), "looks, 3 rows"),
     ] {
         assert_eq!(said(call), expected);
@@ -106,7 +107,7 @@ fn a_settlement_says_what_it_raises_and_whether_it_takes_more() {
         (Verb::renew(&charged()), "settles, 1 rows"),
         (Verb::release(&charged()), "settles, raises, lease of slots, 1 rows"),
         (
-            Verb::cancel(receipt([BUCKET.key("k").lapses_after(MINUTE)])),
+            Verb::cancel(receipt(BUCKET.key("k").lapses_after(MINUTE))),
             "settles, stored, raises, tokens of bucket, 1 rows",
         ),
     ] {
@@ -116,7 +117,7 @@ fn a_settlement_says_what_it_raises_and_whether_it_takes_more() {
 
 #[test]
 fn a_stored_call_that_lapses_gives_its_tokens_back() {
-    let request = || [BUCKET.key("k").lapses_after(MINUTE)];
+    let request = || BUCKET.key("k").lapses_after(MINUTE);
     let row = decided([Verb::consume(request()).with_id(1)], &[None]).calls.remove(0).row().unwrap().clone();
     assert_eq!(said(Verb::lapse(row)), "settles, stored, inserts, raises, tokens of bucket, 1 rows");
 }
@@ -142,19 +143,19 @@ fn the_first_row_of_each_shard_is_the_same() {
 #[test]
 fn one_row_needs_a_balance_if_only_that_can_refuse_its_call() {
     let need = |calls: Vec<Verb>| Plan::new(calls).unwrap().need().map(|need| need.balance);
-    let of = |request: Request| need(vec![Verb::consume([request])]);
-    assert_eq!(of(BUCKET.key("k").cost(3)), Some(Tokens::new(3)));
+    let of = |call: Call| need(vec![Verb::consume(call)]);
+    assert_eq!(of(BUCKET.key("k").cost(3).into()), Some(Tokens::new(3)));
     assert_eq!(of(BUCKET.key("k").once("id")), None);
-    assert_eq!(of(SHARDED.key("k")), None);
+    assert_eq!(of(SHARDED.key("k").into()), None);
     assert_eq!(need(vec![Verb::consume([BUCKET.key("k"), BUCKET.key("l")])]), None);
-    assert_eq!(need(vec![Verb::consume([BUCKET.key("k")]), Verb::consume([BUCKET.key("k")])]), None);
-    assert_eq!(need(vec![Verb::check([BUCKET.key("k")])]), None);
-    assert_eq!(need(vec![Verb::consume([BUCKET.key("k")]).under(|_, _| Some(unlimited("")))]), None);
+    assert_eq!(need(vec![Verb::consume(BUCKET.key("k")), Verb::consume(BUCKET.key("k"))]), None);
+    assert_eq!(need(vec![Verb::check(BUCKET.key("k"))]), None);
+    assert_eq!(need(vec![Verb::consume(BUCKET.key("k")).under(|_, _| Some(unlimited("")))]), None);
 }
 
 #[test]
 fn a_need_is_missed_by_a_lower_balance_of_a_row() {
-    let need = |cost: u32| Plan::new([Verb::consume([BUCKET.key("k").cost(cost)])]).unwrap().need().unwrap();
+    let need = |cost: u32| Plan::new([Verb::consume(BUCKET.key("k").cost(cost))]).unwrap().need().unwrap();
     let row = used(8);
     let is_missed = |cost| need(cost).is_missed(Some(&row), NOW);
     assert_eq!([1, 2, 3].map(is_missed), [false, false, true]);
@@ -164,7 +165,7 @@ fn a_need_is_missed_by_a_lower_balance_of_a_row() {
 #[test]
 fn an_absent_row_is_trusted_by_a_call_that_inserts_nothing() {
     let plan = |calls: [Verb; 2]| Plan::new(calls).unwrap();
-    let (take, look) = (|key: &str| Verb::consume([BUCKET.key(key)]), |key: &str| Verb::check([BUCKET.key(key)]));
+    let (take, look) = (|key: &str| Verb::consume(BUCKET.key(key)), |key: &str| Verb::check(BUCKET.key(key)));
     assert!(plan([take("k"), look("l")]).trusts_absence(&[Some(used(1)), None]));
     assert!(!plan([take("k"), look("l")]).trusts_absence(&[None, Some(used(1))]));
     assert!(!plan([take("k"), take("l")]).trusts_absence(&[None, None]));
@@ -175,7 +176,7 @@ fn an_absent_row_is_trusted_by_a_call_that_inserts_nothing() {
 #[test]
 fn a_plan_of_calls_that_take_may_be_refused_and_one_of_looks_locks_nothing() {
     let plan = |calls: [Verb; 2]| Plan::new(calls).unwrap();
-    let (take, look) = (|| Verb::consume([BUCKET.key("k")]), || Verb::look(BUCKET.key("k")));
+    let (take, look) = (|| Verb::consume(BUCKET.key("k")), || Verb::look(BUCKET.key("k")));
     let facts = |calls| {
         let plan = plan(calls);
         (plan.takes(), plan.looks())
@@ -189,14 +190,14 @@ fn a_plan_of_calls_that_take_may_be_refused_and_one_of_looks_locks_nothing() {
 #[test]
 fn a_plan_has_a_choice_among_alternatives_or_the_rows_of_one_limit() {
     let has_choice = |calls: Vec<Verb>| Plan::new(calls).unwrap().has_choice();
-    let (one, sharded) = (|| Verb::consume([BUCKET.key("k")]), || Verb::consume([SHARDED.key("k")]));
+    let (one, sharded) = (|| Verb::consume(BUCKET.key("k")), || Verb::consume(SHARDED.key("k")));
     assert!(has_choice(vec![sharded()]));
     assert!(has_choice(vec![one(), Verb::consume(first_of([[BUCKET.key("k")], [BUCKET.key("l")]]))]));
     for calls in [
         vec![one()],
         vec![sharded(), sharded()],
-        vec![Verb::check([SHARDED.key("k")])],
-        vec![Verb::consume([SHARDED.key("k").cost(0)])],
+        vec![Verb::check(SHARDED.key("k"))],
+        vec![Verb::consume(SHARDED.key("k").cost(0))],
     ] {
         assert!(!has_choice(calls));
     }
@@ -204,10 +205,10 @@ fn a_plan_has_a_choice_among_alternatives_or_the_rows_of_one_limit() {
 
 #[test]
 fn a_call_with_an_id_has_a_name_and_may_repeat() {
-    let (without, once) = (|| Verb::consume([BUCKET.key("k")]), || Verb::consume([BUCKET.key("k").once("id")]));
+    let (without, once) = (|| Verb::consume(BUCKET.key("k")), || Verb::consume(BUCKET.key("k").once("id")));
     let plan = Plan::new([without(), once()]).unwrap();
     assert_eq!(([plan.name_of(0), plan.name_of(1)], plan.may_repeat()), ([None, Some(0)], true));
-    let plan = Plan::new([without(), Verb::consume([BUCKET.key("k").lapses_after(MINUTE)]).with_id(1)]).unwrap();
+    let plan = Plan::new([without(), Verb::consume(BUCKET.key("k").lapses_after(MINUTE)).with_id(1)]).unwrap();
     assert_eq!((plan.name_of(1), plan.may_repeat()), (Some(0), false));
 }
 
@@ -215,14 +216,14 @@ fn a_call_with_an_id_has_a_name_and_may_repeat() {
 #[test]
 fn the_stored_call_of_a_settlement_is_assumed_to_be_there() {
     let request = || BUCKET.key("k").cost(2).once("id").lapses_after(MINUTE);
-    let charged = || receipt([request()]);
+    let charged = || receipt(request());
     let assumed = |calls: Vec<Verb>| Plan::new(calls).unwrap().assumed();
-    let rows = assumed(vec![Verb::consume([BUCKET.key("l")]), Verb::settle(charged(), Tokens::ONE)]);
+    let rows = assumed(vec![Verb::consume(BUCKET.key("l")), Verb::settle(charged(), Tokens::ONE)]);
     let [Some(row)] = rows.as_slice() else { panic!("{rows:?}") };
     assert_eq!((&row.charges, row.used), (&charged().charges, false));
-    assert_eq!(assumed(vec![Verb::settle(charged(), Tokens::ONE), Verb::consume([request()])]), [None]);
+    assert_eq!(assumed(vec![Verb::settle(charged(), Tokens::ONE), Verb::consume(request())]), [None]);
     assert_eq!(assumed(vec![Verb::cancel(charged())]), [None]);
-    assert_eq!(assumed(vec![Verb::consume([BUCKET.key("k")])]), []);
+    assert_eq!(assumed(vec![Verb::consume(BUCKET.key("k"))]), []);
 }
 
 #[test]
@@ -253,7 +254,7 @@ fn a_share_of_a_split_names_the_others() {
 
 #[test]
 fn the_fraction_of_a_call_is_not_stored() {
-    let call = Verb::consume([BUCKET.key("k").once("id")]).checked().unwrap();
+    let call = Verb::consume(BUCKET.key("k").once("id")).checked().unwrap();
     assert!(!call.fraction(0.5).unwrap().is_stored());
 }
 
@@ -297,8 +298,8 @@ fn the_first_alternative_that_is_not_denied_is_told() {
 #[test]
 fn an_answer_tells_how_long_its_call_is_stored() {
     let stored_for =
-        |request| decided([Verb::consume([request]).with_id(1)], &[None]).answers[0].as_ref().unwrap().stored_for();
-    assert_eq!(stored_for(BUCKET.key("k")), None);
+        |call: Call| decided([Verb::consume(call).with_id(1)], &[None]).answers[0].as_ref().unwrap().stored_for();
+    assert_eq!(stored_for(BUCKET.key("k").into()), None);
     assert_eq!(stored_for(BUCKET.key("k").lapses_after(HOUR)), Some(HOUR));
 }
 
@@ -306,7 +307,7 @@ fn an_answer_tells_how_long_its_call_is_stored() {
 fn a_limit_in_both_tables_is_two_definitions_in_a_call_of_any_length() {
     for keys in [2, 20] {
         let requests = (0..keys).map(|key| BUCKET.key(key)).chain([BUCKET.ephemeral().key(1)]);
-        let fault = Plan::new([Verb::consume(requests)]).unwrap_err();
+        let fault = Plan::new([Verb::consume(requests.collect::<Call>())]).unwrap_err();
         assert!(matches!(fault, Error::Call { source: CallError::ConflictingDefinitions, .. }), "{fault}");
     }
 }
@@ -327,7 +328,7 @@ fn other_numbers_keep_the_period_that_the_caller_names() {
     let numbers = |_: &Limit, _: &Key| {
         Some(Exception { numbers: Some(Limit::fixed_window("window", 5, DAY)), ..Exception::default() })
     };
-    let ask = || Verb::consume([request()]).under(numbers);
+    let ask = || Verb::consume(request()).under(numbers);
     let row = decided([ask()], &[None]).changes.remove(0).state;
     let Ok(Answer::Denied(denied)) = decided([ask()], &[Some(row)]).answers.remove(0) else { panic!("5 are enough") };
     assert_eq!(denied.retry_at, Some(until.into()));

@@ -7,15 +7,12 @@ use super::own_row::{OwnRow, Role};
 use super::requests::asks;
 use super::settling::{End, Settling};
 use crate::algebra::{Ask, Rest};
-use crate::call_error::CallError;
-use crate::call_name::Drawn;
+use crate::call::{Asked, Call, CallError, CallRow, Drawn, Keeping, Once, Request, Wanted};
 use crate::error::Error;
 use crate::key::Key;
 use crate::limit::Limit;
 use crate::parts::Parts;
 use crate::receipt::{Charge, Receipt};
-use crate::request::{CheckedRequest, Request};
-use crate::stored_call::CallRow;
 use crate::tokens::Tokens;
 
 /// The call of one caller: to take tokens from every limit or from none, or to make a change that always succeeds.
@@ -29,18 +26,18 @@ pub struct Verb {
 
 impl Verb {
     /// Takes tokens from every limit, or from none.
-    pub fn consume(requests: impl IntoIterator<Item = Request>) -> Self {
-        Self { checked: asks(&mut requests.into_iter(), Ask::consume, Action::Take) }
+    pub fn consume(call: impl Into<Call>) -> Self {
+        Self { checked: asks(call.into(), Ask::consume, Action::Take) }
     }
 
     /// Takes tokens from every limit, now or for later, or from none.
-    pub fn reserve(requests: impl IntoIterator<Item = Request>) -> Self {
-        Self { checked: asks(&mut requests.into_iter(), Ask::reserve, Action::Take) }
+    pub fn reserve(call: impl Into<Call>) -> Self {
+        Self { checked: asks(call.into(), Ask::reserve, Action::Take) }
     }
 
     /// Says whether tokens could be taken from every limit, and takes none.
-    pub fn check(requests: impl IntoIterator<Item = Request>) -> Self {
-        Self { checked: asks(&mut requests.into_iter(), Ask::consume, Action::Check) }
+    pub fn check(call: impl Into<Call>) -> Self {
+        Self { checked: asks(call.into(), Ask::consume, Action::Check) }
     }
 
     /// Takes tokens for calls to come, for good: a sixteenth of the balance, and no more than the cost. Takes nothing
@@ -49,33 +46,33 @@ impl Verb {
         let ahead = |items: Vec<Item<Ask>>| {
             Action::Take(items.into_iter().map(|item| Item { action: item.action.ahead(), ..item }).collect())
         };
-        Self { checked: asks(&mut request.into_iter(), Ask::consume, ahead) }
+        Self { checked: asks(request.into(), Ask::consume, ahead) }
     }
 
     /// Gives back tokens that were taken ahead and not spent, except those that time has brought back. Gives nothing to
     /// a missing row. Make this call at most once.
     pub fn give_back(request: Request, rest: Rest) -> Self {
-        Self { checked: request.checked().map(|request| alter(request, Alteration::GiveBack(rest))) }
+        Self { checked: request.check().map(|()| alter(request, Alteration::GiveBack(rest))) }
     }
 
     /// Gives tokens back, up to the capacity.
-    pub fn credit(request: Request) -> Self {
-        Self { checked: alter_by_cost(request, Alteration::Credit) }
+    pub fn credit(call: impl Into<Call>) -> Self {
+        Self { checked: alter_by_cost(call.into(), Alteration::Credit) }
     }
 
     /// Takes tokens from any balance.
-    pub fn debit(request: Request) -> Self {
-        Self { checked: alter_by_cost(request, Alteration::Debit) }
+    pub fn debit(call: impl Into<Call>) -> Self {
+        Self { checked: alter_by_cost(call.into(), Alteration::Debit) }
     }
 
     /// Fills a key up, and brings a row from the future back to the present.
     pub fn reset(request: Request) -> Self {
-        Self { checked: request.checked().map(|request| alter(request, Alteration::Reset)) }
+        Self { checked: request.check().map(|()| alter(request, Alteration::Reset)) }
     }
 
     /// Reads a balance.
     pub fn look(request: Request) -> Self {
-        Self { checked: request.checked().map(|request| alter(request, Alteration::Look)) }
+        Self { checked: request.check().map(|()| alter(request, Alteration::Look)) }
     }
 
     /// Brings each request of a receipt to its actual cost: gives the difference back, or takes it whatever the balance
@@ -131,7 +128,7 @@ impl Verb {
         self.checked.as_ref().is_ok_and(needs_id)
     }
 
-    /// Names the leases of this call, and its row if [`Request::once`] does not. An id is never used again: a `Limiter`
+    /// Names the leases of this call, and its row if [`Call::once`] does not. An id is never used again: a `Limiter`
     /// and a `Gate` draw one for each call, from the time and at random.
     pub fn with_id(mut self, id: u128) -> Self {
         if let Ok(CheckedCall { action: Action::Take(items), own }) = &mut self.checked {
@@ -193,25 +190,37 @@ impl Verb {
 }
 
 /// A change of one limit and key.
-fn alter(CheckedRequest { limit, key, period, .. }: CheckedRequest, action: Alteration) -> CheckedCall {
+fn alter(Request { limit, key, period, .. }: Request, action: Alteration) -> CheckedCall {
     CheckedCall { action: Action::Alter(Item { target: Target::new(limit, key, period), action }), own: None }
 }
 
-/// A credit or a debit. It is an error for a limit that counts its holders, and with an option for settling.
-fn alter_by_cost(request: Request, alteration: fn(Tokens) -> Alteration) -> Result<CheckedCall, Error> {
-    let request = request.checked()?;
-    let source = match request.consumed_with() {
-        Some(option) => CallError::NotConsumed { option },
-        None if request.limit.lease().is_some() => CallError::Counted,
-        None if request.keeping.is_some() => CallError::WithoutReceipt,
-        None => {
-            let (cost, once) = (request.cost, request.once.clone());
-            let call = alter(request, alteration(cost));
-            let own = once.zip(call.altered()).map(|(once, item)| OwnRow::of_alteration(item, cost, once));
-            return Ok(CheckedCall { own: own.map(Box::new), ..call });
-        }
+/// A credit or a debit. It is an error for a limit that counts its holders.
+fn alter_by_cost(call: Call, alteration: fn(Tokens) -> Alteration) -> Result<CheckedCall, Error> {
+    let limit = call.requests().next().map(|request| request.limit.name.clone().into());
+    let (request, once) = only(call).map_err(|source| Error::Call { limit, source })?;
+    request.check()?;
+    if request.limit.lease().is_some() {
+        return Err(Error::of_call(&request.limit.name, CallError::Counted));
+    }
+    let cost = request.cost;
+    let call = alter(request, alteration(cost));
+    let own = once.zip(call.altered()).map(|(once, item)| OwnRow::of_alteration(item, cost, once));
+    Ok(CheckedCall { own: own.map(Box::new), ..call })
+}
+
+/// The request of a credit or a debit, and its id. They take nothing else of a call.
+fn only(Call { asked, once, keeping, .. }: Call) -> Result<(Request, Option<Once>), CallError> {
+    let option = match asked {
+        Asked::Request(request) => match request.of_consume().or(keeping.map(Keeping::option)) {
+            None => return Ok((request, once.map(Once::checked).transpose()?)),
+            Some(option) => option,
+        },
+        Asked::FirstOf(_) => "first_of",
+        Asked::Requests(wanted) if wanted.is_empty() => return Err(CallError::NothingAsked),
+        Asked::Requests(wanted) if wanted.iter().any(|one| matches!(one, Wanted::Split { .. })) => "split",
+        Asked::Requests(_) => "several requests",
     };
-    Err(Error::of_call(&request.limit.name, source))
+    Err(CallError::WrongVerb { option })
 }
 
 /// Brings each request of a receipt to a cost.

@@ -11,11 +11,11 @@ use super::fault::{database, unreaped, unwritten};
 use super::found::index;
 use super::wire::Corrupt;
 use crate::algebra::Timestamp;
-use crate::call_name::CallName;
+use crate::call::CallName;
+use crate::call::CallRow;
 use crate::error::{Error, Step};
 use crate::key::Key;
 use crate::plan::{CallChange, Plan};
-use crate::stored_call::CallRow;
 use crate::tokens::Tokens;
 
 /// Calls that have lapsed.

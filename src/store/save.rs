@@ -7,7 +7,7 @@ use super::columns::{self, Columns, Values};
 use super::fault::{failed, unwritten};
 use super::{Store, by_table_and_part};
 use crate::algebra::{State, Timestamp};
-use crate::call_name::CallName;
+use crate::call::CallName;
 use crate::error::{Error, Step};
 use crate::limit::Storage;
 use crate::plan::{CallChange, Change, Row};

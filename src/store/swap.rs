@@ -21,9 +21,9 @@ use super::fault::{failed, failed_among};
 use super::found::{Found, Version};
 use super::{Store, by_table_and_part};
 use crate::algebra::{List, Timestamp};
+use crate::call::CallRow;
 use crate::error::{Error, Step};
 use crate::plan::{CallChange, Change, Row};
-use crate::stored_call::CallRow;
 
 /// The changes that one statement writes: of rows of one table and part, and of calls, group by group.
 #[derive(Debug, Default)]

@@ -11,12 +11,12 @@ use sqlx::{PgConnection, PgPool};
 use tokio::time::timeout;
 
 use crate::algebra::Timestamp;
+use crate::call::CallRow;
 use crate::error::{Error, Step, chain};
 use crate::execution::Execution;
 use crate::plan::{Plan, Row, Verb};
 use crate::session::{self, Right, Session};
 use crate::store::{Backend, Store, begin, defaults, timed_out, unreaped};
-use crate::stored_call::CallRow;
 
 /// Gives back the charges of calls that have lapsed.
 ///

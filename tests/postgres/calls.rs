@@ -8,7 +8,7 @@ mod wallets;
 use std::time::Duration;
 
 use sqlx::{PgConnection, PgPool};
-use tollgate::{DAY, Error, Gate, Grant, HOUR, Limit, MINUTE, Receipt, Request, SECOND, Settlement, Source};
+use tollgate::{Call, DAY, Error, Gate, Grant, HOUR, Limit, MINUTE, Receipt, Request, SECOND, Settlement, Source};
 
 use crate::gate::stage::{EVER, patient, pool};
 use crate::teller::both;
@@ -39,9 +39,9 @@ pub(crate) async fn left(pool: &PgPool, request: Request) -> i64 {
 }
 
 /// The grant of a call in a transaction of its own.
-pub(crate) async fn consume_in(pool: &PgPool, requests: impl IntoIterator<Item = Request>) -> Grant {
+pub(crate) async fn consume_in(pool: &PgPool, call: impl Into<Call>) -> Grant {
     let mut tx = pool.begin().await.unwrap();
-    let decision = limiter().consume(&mut tx, requests).await.unwrap();
+    let decision = limiter().consume(&mut tx, call).await.unwrap();
     tx.commit().await.unwrap();
     decision.granted().unwrap()
 }
@@ -56,11 +56,11 @@ async fn a_plain_call_stores_nothing_and_one_with_a_lapse_one_row_whatever_it_as
     // Several calls, because the first may go another way through the gate than the later ones.
     for calls in 1..=3 {
         let [org, team, user] = levels(1);
-        gate.consume([org, team.lapses_after(HOUR), user]).await.unwrap().granted().unwrap();
+        gate.consume(Call::from([org, team, user]).lapses_after(HOUR)).await.unwrap().granted().unwrap();
         assert_eq!(stored(&mut conn).await, calls);
     }
     let [org, team, user] = levels(1);
-    let grant = consume_in(&world.pool, [org, team, user.tracked_for(HOUR)]).await;
+    let grant = consume_in(&world.pool, Call::from([org, team, user]).tracked_for(HOUR)).await;
     assert_eq!(stored(&mut conn).await, 4);
     gate.settle(grant, 0).await.unwrap();
     assert_eq!(stored(&mut conn).await, 3);
@@ -99,16 +99,16 @@ async fn limits_with_shards_keep_ids_receipts_and_lapses() {
         let first = gate.consume(ask("one")).await.unwrap().granted().unwrap();
         assert!(first.receipt.charges.len() > 1);
         for again in
-            [gate.consume(ask("one")).await.unwrap().granted().unwrap(), consume_in(&world.pool, [ask("one")]).await]
+            [gate.consume(ask("one")).await.unwrap().granted().unwrap(), consume_in(&world.pool, ask("one")).await]
         {
             assert_eq!((again.source, &again.receipt), (Source::Repeated, &first.receipt));
         }
         assert_eq!(left(&world.pool, limit.global()).await, 40);
         gate.settle(first, 10).await.unwrap();
         assert_eq!(left(&world.pool, limit.global()).await, 90);
-        let alone = consume_in(&world.pool, [limit.global().cost(10).once("two")]).await;
+        let alone = consume_in(&world.pool, limit.global().cost(10).once("two")).await;
         assert_eq!(alone.receipt.charges.len(), 1);
-        let again = consume_in(&world.pool, [limit.global().cost(10).once("two")]).await;
+        let again = consume_in(&world.pool, limit.global().cost(10).once("two")).await;
         assert_eq!((again.source, again.receipt), (Source::Repeated, alone.receipt));
         assert_eq!(left(&world.pool, limit.global()).await, 80);
         world.sql("truncate tollgate.calls").await;
@@ -152,18 +152,16 @@ async fn bad_ids_and_spans_are_errors_before_any_sql() {
     let [limit, _] = ten();
     let lease = Limit::concurrency("leases", 2, MINUTE);
     let bad = [
-        vec![limit.global().once("")],
-        vec![limit.global().once("x".repeat(256))],
-        vec![limit.global().once("nul\0")],
-        vec![limit.global().once("one"), ORG.global().once("two")],
-        vec![limit.global().lapses_after(Duration::ZERO)],
-        vec![limit.global().tracked_for(Duration::from_nanos(1_500))],
-        vec![limit.global().once_for("one", Limit::MAX_PERIOD + SECOND)],
-        vec![limit.global().lapses_after(HOUR), ORG.global().lapses_after(MINUTE)],
-        vec![lease.global().lapses_after(HOUR)],
+        limit.global().once(""),
+        limit.global().once("x".repeat(256)),
+        limit.global().once("nul\0"),
+        limit.global().lapses_after(Duration::ZERO),
+        limit.global().tracked_for(Duration::from_nanos(1_500)),
+        limit.global().once_for("one", Limit::MAX_PERIOD + SECOND),
+        lease.global().lapses_after(HOUR),
     ];
-    for requests in bad {
-        let error = gate.consume(requests.clone()).await.unwrap_err();
-        assert!(matches!(error, Error::Call { .. }) && error.is_bad_input(), "{requests:?}: {error:?}");
+    for call in bad {
+        let error = gate.consume(call.clone()).await.unwrap_err();
+        assert!(matches!(error, Error::Call { .. }) && error.is_bad_input(), "{call:?}: {error:?}");
     }
 }

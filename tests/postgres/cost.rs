@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use sqlx::{Connection, PgConnection};
 use tokio::task::JoinSet;
-use tollgate::{Limit, Limiter, Request, Tokens, migrate};
+use tollgate::{Call, Limit, Limiter, Request, Tokens, migrate};
 use tollgate_embedded::Server;
 
 use crate::proxy::Proxy;
@@ -240,7 +240,7 @@ async fn updates_of_many_rows_are_all_heap_only() {
         for keys in (0..ROWS / 5).map(|fives| 5 * fives..5 * (fives + 1)) {
             // Five rows of each table in a transaction; the first time they are inserted.
             let ask = keys.flat_map(|key| [X.key(key).cost(0.1), A.key(key).cost(0.1)]);
-            let counts = updates(&mut conn, ask).await;
+            let counts = updates(&mut conn, ask.collect::<Call>()).await;
             if update > 0 {
                 updated.push(counts);
             }
@@ -283,7 +283,7 @@ async fn alone() -> (Server, PgConnection) {
 }
 
 /// Takes from limits in a transaction: how many rows it updated, and how many of them beside their last version.
-async fn updates(conn: &mut PgConnection, ask: impl IntoIterator<Item = Request>) -> (i64, i64) {
+async fn updates(conn: &mut PgConnection, ask: impl Into<Call>) -> (i64, i64) {
     let mut tx = conn.begin().await.unwrap();
     // The updates of earlier transactions are counted, too, until the session reports them.
     let before = session_updates(&mut tx).await;

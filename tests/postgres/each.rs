@@ -4,7 +4,9 @@ use std::time::Duration;
 
 use fastrand::Rng;
 use sqlx::Connection;
-use tollgate::{CallError, Decision, Error, HOUR, Limit, MINUTE, Request, SECOND, Source, Tokens, first_of, split};
+use tollgate::{
+    Call, CallError, Decision, Error, HOUR, Limit, MINUTE, Request, SECOND, Source, Tokens, first_of, split,
+};
 
 use crate::gate::stage::{EVER, one_connection, patient, pool, soon};
 use crate::proxy::Proxy;
@@ -46,16 +48,17 @@ async fn many_calls_in_one_go_are_what_they_are_in_turn_at_one_instant() {
             }
         };
         let call = |dice: &mut Rng| {
-            let mut call: Vec<_> = (0..dice.usize(1..4)).map(|_| request(dice)).collect();
+            let call: Call = (0..dice.usize(1..4)).map(|_| request(dice)).collect();
             if dice.u32(..6) == 0 {
                 return first_of([
                     call,
-                    vec![request(dice)],
+                    request(dice).into(),
                     split(7, limits.iter().map(|limit| limit.key(dice.u8(..3)))),
                 ]);
             }
             if dice.u32(..5) == 0 {
-                call[0] = limits[0].key(dice.u8(..3)).once(dice.u8(..40));
+                let first = limits[0].key(dice.u8(..3)).once(dice.u8(..40));
+                return first.and(call.requests().skip(1).cloned());
             }
             call
         };
@@ -111,13 +114,13 @@ async fn what_is_wrong_with_one_call_is_its_own_error() {
     let calls = || {
         let id = |cost: u32| limit.key(1).cost(cost).once("job");
         [
-            vec![id(1)],
-            vec![limit.key("")],
-            vec![],
-            vec![limit.key(1).cost(4)],
-            vec![id(1)],
-            vec![id(2)],
-            vec![limit.key(1).cost(2)],
+            id(1),
+            limit.key("").into(),
+            Call::from([]),
+            limit.key(1).cost(4).into(),
+            id(1),
+            id(2),
+            limit.key(1).cost(2).into(),
         ]
     };
     let mut tx = world.begin().await;

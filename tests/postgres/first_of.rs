@@ -6,7 +6,7 @@ use std::time::Duration;
 use fastrand::Rng;
 use sqlx::{Connection, PgConnection};
 use tokio::task::JoinSet;
-use tollgate::{Decision, Denied, Grant, HOUR, Limit, OnFailure, Request, SECOND, Source, Tokens, first_of, split};
+use tollgate::{Call, Decision, Denied, Grant, HOUR, Limit, OnFailure, SECOND, Source, Tokens, first_of, split};
 
 use crate::gate::stage::{EVER, deadlocks, nowhere, one_connection, patient, pool, soon, until_alone};
 use crate::proxy::Proxy;
@@ -16,7 +16,7 @@ use crate::world::{World, is_distributed, is_unnamed, limiter, pid, second};
 const PLAN: Limit = Limit::token_bucket("plan", 2, EVER);
 const CREDITS: Limit = Limit::wallet("credits");
 
-fn plan_else_credits() -> Vec<Request> {
+fn plan_else_credits() -> Call {
     first_of([PLAN.key("k"), CREDITS.key("k")])
 }
 
@@ -112,7 +112,7 @@ async fn a_repeat_is_told_the_alternative_that_was_charged() {
     let world = World::new().await;
     let gates = [1, 2].map(|_| world.gate());
     let call =
-        |cost: u32| first_of([vec![PLAN.key("k").cost(cost).once("a")], split(3, [PLAN.key("k"), CREDITS.key("k")])]);
+        |cost: u32| first_of([PLAN.key("k").cost(cost).into(), split(3, [PLAN.key("k"), CREDITS.key("k")])]).once("a");
     let told = |decision: Decision| {
         let Grant { alternative, source, receipt, standings, .. } = decision.granted().unwrap();
         let costs: Vec<_> =
@@ -338,7 +338,7 @@ fn asked(dice: &mut Rng) -> Vec<Asked> {
     all
 }
 
-fn requests(limits: &[Limit], asked: &[Asked]) -> Vec<Request> {
+fn requests(limits: &[Limit], asked: &[Asked]) -> Call {
     first_of(asked.iter().map(|asked| {
         let of = |(limit, key): &(usize, u8)| {
             let limit = &limits[*limit];
@@ -372,7 +372,7 @@ async fn calls_of_alternatives_in_one_go_see_each_other() {
     let at = limiter().at(second(0.0));
     let mut tx = world.begin().await;
     at.credit(&mut tx, CREDITS.key("k")).await.unwrap();
-    let calls = [plan_else_credits(), vec![PLAN.key("k")], plan_else_credits(), plan_else_credits()];
+    let calls = [plan_else_credits(), PLAN.key("k").into(), plan_else_credits(), plan_else_credits()];
     let told = at.consume_each(&mut tx, calls).await.unwrap().into_iter();
     let told: Vec<_> = told.map(|told| told.unwrap().granted().ok().map(|grant| grant.alternative)).collect();
     assert_eq!(told, [Some(0), Some(0), Some(1), None]);

@@ -26,8 +26,9 @@ async fn a_month_of_usage_is_the_sum_of_what_its_calls_cost_in_the_end() {
         let (id, gate) = (call / 2, &gates[call as usize % 2]);
         let (user, cost, end) = (id % 3, id % 9 + 1, id % 5);
         let [budget, usage] = [BUDGET.key(user), USAGE.key(("2026-11", user))].map(|request| request.cost(cost));
-        let budget = if end == LAPSED { budget.lapses_after(HOUR) } else { budget };
-        let Ok(grant) = gate.consume([budget.once(id), usage]).await.unwrap().granted() else {
+        let call = budget.once(id).and(usage);
+        let call = if end == LAPSED { call.lapses_after(HOUR) } else { call };
+        let Ok(grant) = gate.consume(call).await.unwrap().granted() else {
             refusals += 1;
             continue;
         };

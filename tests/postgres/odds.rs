@@ -5,7 +5,7 @@ mod lapses;
 
 use std::time::Duration;
 
-use tollgate::{Error, FitError, HOUR, Limit, Limiter, Receipt, Tokens};
+use tollgate::{Call, Error, FitError, HOUR, Limit, Limiter, Receipt, Tokens};
 
 use crate::calls::{left, rows_and_calls, settle, stored};
 use crate::cancellation::{Cut, Cuts};
@@ -34,7 +34,7 @@ async fn a_settlement_dropped_anywhere_and_committed_leaves_a_swept_bucket_full(
         world.sql("truncate tollgate.ephemeral, tollgate.durable, tollgate.calls").await;
         let mut tx = world.pool.begin().await.unwrap();
         let asked = others.iter().chain([&wallet]).map(|limit| limit.key("k").cost(100));
-        let grant = Limiter::new().consume(&mut tx, asked).await.unwrap().granted().unwrap();
+        let grant = Limiter::new().consume(&mut tx, asked.collect::<Call>()).await.unwrap().granted().unwrap();
         tx.commit().await.unwrap();
         world.sql("delete from tollgate.durable").await;
         let mut tx = wire.begin().await.unwrap();
@@ -65,7 +65,7 @@ async fn a_settlement_that_overfills_a_wallet_changes_nothing() {
     for by_gate in [true, false] {
         world.sql("truncate tollgate.durable, tollgate.calls").await;
         gate.credit(wallet.global().cost(5)).await.unwrap();
-        let asked = [BUCKET.key("k").cost(5), wallet.global().cost(5).lapses_after(HOUR)];
+        let asked = Call::from([BUCKET.key("k").cost(5), wallet.global().cost(5)]).lapses_after(HOUR);
         let receipt = Receipt::from(gate.consume(asked).await.unwrap().granted().unwrap());
         let settle = async || settle(&world, by_gate.then_some(&gate), receipt.clone(), 0).await;
         world

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use sqlx::{AssertSqlSafe, Connection, Executor};
-use tollgate::{CallError, Error, Limit, Limiter, MINUTE, Tokens, migrate};
+use tollgate::{Call, CallError, Error, Limit, Limiter, MINUTE, Tokens, migrate};
 
 use crate::gate::stage::{patient, pool};
 use crate::teller::{Teller, left, tokens};
@@ -153,7 +153,7 @@ async fn a_grant_whose_rows_were_not_written_is_an_error() {
         .await;
     for asks in [vec![1], vec![1, 2], vec![1, 3], vec![3]].map(|keys| keys.into_iter().map(|key| limit.key(key))) {
         let mut tx = world.pool.begin().await.unwrap();
-        let answer = LIMITER.consume(&mut tx, asks).await;
+        let answer = LIMITER.consume(&mut tx, asks.collect::<Call>()).await;
         assert!(matches!(answer, Err(Error::CorruptRow { .. })), "{answer:?}");
     }
 }
@@ -235,7 +235,7 @@ async fn whatever_the_plan_a_swap_writes_what_was_decided_and_nothing_else() {
             tx.commit().await.unwrap();
             gate.consume([spread.global().cost(50), one.key("a")]).await.unwrap().granted().unwrap();
             gate.credit(spread.global().cost(50)).await.unwrap();
-            let held = [one.key("a"), one.key("b")].map(|request| request.lapses_after(EVER));
+            let held = Call::from([one.key("a"), one.key("b")]).lapses_after(EVER);
             gate.consume(held).await.unwrap().granted().unwrap();
         }
         for _ in 0..5 {

@@ -10,7 +10,7 @@ use sqlx::PgConnection;
 use tollgate::algebra::State;
 use tollgate::plan::{self, Answer, Row};
 use tollgate::{
-    Balance, BegunByHand, Charge, Decision, Denied, Error, Limit, Limiter, MINUTE, Receipt, Request, SECOND,
+    Balance, BegunByHand, Call, Charge, Decision, Denied, Error, Limit, Limiter, MINUTE, Receipt, Request, SECOND,
     Settlement, Tokens, first_of, split,
 };
 
@@ -107,10 +107,10 @@ enum Verb {
     Balance(Request),
     Cancel(Index),
     Check(Request),
-    Consume(Vec<Request>),
+    Consume(Call),
     Credit(Request),
     Debit(Request),
-    Reserve(Vec<Request>),
+    Reserve(Call),
     Reset(Request),
     Settle(Index, Tokens),
 }
@@ -164,12 +164,12 @@ fn step(limits: Vec<Limit>) -> impl Strategy<Value = Step> {
     let requests = || prop::collection::vec(one(), 1..4);
     let receipt = any::<Index>;
     let verb = prop_oneof![
-        6 => one().prop_map(|request| Verb::Consume(vec![request])),
-        3 => requests().prop_map(Verb::Consume),
+        6 => one().prop_map(|request| Verb::Consume(request.into())),
+        3 => requests().prop_map(|requests| Verb::Consume(requests.into())),
         2 => prop::collection::vec(requests(), 1..4).prop_map(|each| Verb::Consume(first_of(each))),
         1 => (1..=40_u32, requests()).prop_map(|(cost, requests)| Verb::Consume(split(cost, requests))),
-        3 => one().prop_map(|request| Verb::Reserve(vec![request])),
-        2 => requests().prop_map(Verb::Reserve),
+        3 => one().prop_map(|request| Verb::Reserve(request.into())),
+        2 => requests().prop_map(|requests| Verb::Reserve(requests.into())),
         1 => one().prop_map(Verb::Check),
         1 => one().prop_map(Verb::Balance),
         1 => one().prop_map(Verb::Credit),
@@ -245,7 +245,7 @@ async fn tell_both(
         }
         Verb::Check(ask) => {
             let told = granted(limiter.check(tx.0, ask.clone()).await);
-            (told, without_charges(planned(memory.clone().call(plan::Verb::consume([ask]), now.into()))))
+            (told, without_charges(planned(memory.clone().call(plan::Verb::consume(ask), now.into()))))
         }
         Verb::Consume(ask) => {
             let told = granted(limiter.consume(tx, ask.clone()).await);

@@ -148,7 +148,7 @@ async fn spend(gate: Gate, end: DateTime<Utc>, seed: u64) -> Spent {
         let request = limit.global().cost(Tokens::from_micros(cost));
         let span = Duration::from_micros(dice.u64(1..60_000));
         let (request, lapses) = match dice.u8(..3) {
-            0 => (request, false),
+            0 => (request.into(), false),
             1 => (request.tracked_for(span), false),
             _ => (request.lapses_after(span), true),
         };

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use chrono::{DateTime, Utc};
 use sqlx::{AssertSqlSafe, PgConnection, Postgres, Row, Transaction};
-use tollgate::{Balance, Decision, Limit, Receipt, Request, Reservation, Settlement, Storage, Tokens};
+use tollgate::{Balance, Call, Decision, Limit, Receipt, Request, Reservation, Settlement, Storage, Tokens};
 
 use crate::world::{World, limiter, second, top};
 
@@ -20,30 +20,32 @@ impl Teller {
         Self { tx: world.begin().await, limits: Vec::new() }
     }
 
-    pub(crate) async fn consume(&mut self, at: f64, request: Request) -> Decision {
-        self.limits.push(request.limit().clone());
-        limiter().at(second(at)).consume(&mut self.tx, request).await.unwrap()
+    pub(crate) async fn consume(&mut self, at: f64, call: impl Into<Call>) -> Decision {
+        let call = call.into();
+        self.limits.extend(call.requests().map(|request| request.limit().clone()));
+        limiter().at(second(at)).consume(&mut self.tx, call).await.unwrap()
     }
 
-    pub(crate) async fn reserve(&mut self, at: f64, request: Request) -> Decision<Reservation> {
-        self.limits.push(request.limit().clone());
-        limiter().at(second(at)).reserve(&mut self.tx, request).await.unwrap()
+    pub(crate) async fn reserve(&mut self, at: f64, call: impl Into<Call>) -> Decision<Reservation> {
+        let call = call.into();
+        self.limits.extend(call.requests().map(|request| request.limit().clone()));
+        limiter().at(second(at)).reserve(&mut self.tx, call).await.unwrap()
     }
 
-    pub(crate) async fn check(&mut self, at: f64, request: Request) -> Decision {
-        limiter().at(second(at)).check(&mut self.tx, request).await.unwrap()
+    pub(crate) async fn check(&mut self, at: f64, call: impl Into<Call>) -> Decision {
+        limiter().at(second(at)).check(&mut self.tx, call).await.unwrap()
     }
 
     pub(crate) async fn balance(&mut self, at: f64, request: Request) -> Balance {
         limiter().at(second(at)).balance(&mut self.tx, request).await.unwrap()
     }
 
-    pub(crate) async fn credit(&mut self, at: f64, request: Request) -> Tokens {
-        limiter().at(second(at)).credit(&mut self.tx, request).await.unwrap().remaining
+    pub(crate) async fn credit(&mut self, at: f64, call: impl Into<Call>) -> Tokens {
+        limiter().at(second(at)).credit(&mut self.tx, call).await.unwrap().remaining
     }
 
-    pub(crate) async fn debit(&mut self, at: f64, request: Request) -> Tokens {
-        limiter().at(second(at)).debit(&mut self.tx, request).await.unwrap().remaining
+    pub(crate) async fn debit(&mut self, at: f64, call: impl Into<Call>) -> Tokens {
+        limiter().at(second(at)).debit(&mut self.tx, call).await.unwrap().remaining
     }
 
     pub(crate) async fn reset(&mut self, at: f64, request: Request) -> Tokens {

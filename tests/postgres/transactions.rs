@@ -10,7 +10,7 @@ use std::sync::LazyLock;
 
 use chrono::{DateTime, Utc};
 use sqlx::{Executor, PgConnection, Row};
-use tollgate::{BegunByHand, Error, Limit, Limiter, MINUTE, Receipt, SECOND, Tokens};
+use tollgate::{BegunByHand, Call, Error, Limit, Limiter, MINUTE, Receipt, SECOND, Tokens};
 
 use crate::teller::{Teller, both, left, tokens};
 use crate::world::{World, limiter, pid, second};
@@ -203,8 +203,8 @@ async fn the_clock_is_that_of_the_call_and_not_of_its_transaction() {
         // may meet one shard.
         for keys in [["k"].as_slice(), &["k"], &["k"], &["k"], &["k"], &["k", "l"], &["k", "l"]] {
             let requests = || keys.iter().map(|key| limit.key(*key));
-            let taken = limiter().consume(&mut tx, requests()).await.unwrap().granted().unwrap();
-            let seen = limiter().check(&mut tx, requests()).await.unwrap().granted().unwrap();
+            let taken = limiter().consume(&mut tx, requests().collect::<Call>()).await.unwrap().granted().unwrap();
+            let seen = limiter().check(&mut tx, requests().collect::<Call>()).await.unwrap().granted().unwrap();
             assert!(began < taken.decided_at && taken.decided_at < seen.decided_at, "{limit:?} {keys:?}");
             began = seen.decided_at;
         }

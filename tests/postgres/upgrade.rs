@@ -13,7 +13,9 @@ use std::time::Duration;
 use chrono::{DateTime, Utc};
 use sqlx::types::Json;
 use sqlx::{PgTransaction, Row};
-use tollgate::{Balance, DAY, HOUR, Limit, Limits, MINUTE, NewOverride, Overrides, Receipt, Request, Tokens, migrate};
+use tollgate::{
+    Balance, Call, DAY, HOUR, Limit, Limits, MINUTE, NewOverride, Overrides, Receipt, Request, Tokens, migrate,
+};
 use tollgate_embedded::find_programs;
 
 use crate::ROOT;
@@ -83,13 +85,18 @@ fn plain() -> Vec<Request> {
 }
 
 /// Calls with a row of their own.
-fn stored() -> Vec<Request> {
+fn stored() -> Vec<Call> {
     vec![
         Limit::token_bucket("once", 10, DAY).key("ada").cost(4).once("order_1"),
         Limit::sliding_window("lapsing", 10, DAY).key("ada").cost(4).lapses_after(HOUR),
         Limit::fixed_window("tracked", 10, DAY).key("ada").cost(4).tracked_for(HOUR),
         Limit::concurrency("leased", 3, HOUR).key("ada").once("job_1"),
     ]
+}
+
+/// The only request of a call.
+fn asked(call: &Call) -> &Request {
+    call.requests().next().unwrap()
 }
 
 fn at(seconds: i32) -> DateTime<Utc> {
@@ -110,13 +117,15 @@ async fn fill(world: &World) {
     let mut tx = world.begin().await;
     limiter().at(at(0)).credit(&mut tx, MONEY.key("acme").cost(100).once("payment_7")).await.unwrap();
     let more = [MONEY.key("acme").cost(30), CONTRACT.key("acme")];
-    for request in plain().into_iter().chain(stored()).chain(more) {
+    for request in plain().into_iter().chain(more) {
         // The second call finds a row.
-        if stored().iter().all(|stored| stored.limit() != request.limit()) {
-            let _ = consume(&mut tx, 0, request.clone()).await;
-        }
+        let _ = consume(&mut tx, 0, request.clone()).await;
         let receipt = consume(&mut tx, 600, request.clone()).await;
         keep(&mut tx, request.limit(), &receipt).await;
+    }
+    for call in stored() {
+        let receipt = consume(&mut tx, 600, call.clone()).await;
+        keep(&mut tx, asked(&call).limit(), &receipt).await;
     }
     let booked = limiter().at(at(600)).reserve(&mut tx, BOOKED.key("ada").cost(6)).await.unwrap().granted().unwrap();
     keep(&mut tx, &BOOKED, &booked.into()).await;
@@ -133,8 +142,8 @@ const DEFINITIONS: &str = "
            tollgate.define('window', 'fixed_window', 10, '1 day', start => '0'),
            tollgate.define('money', 'wallet')";
 
-async fn consume(tx: &mut PgTransaction<'static>, now: i32, request: Request) -> Receipt {
-    limiter().at(at(now)).consume(tx, request).await.unwrap().granted().unwrap().into()
+async fn consume(tx: &mut PgTransaction<'static>, now: i32, call: impl Into<Call>) -> Receipt {
+    limiter().at(at(now)).consume(tx, call).await.unwrap().granted().unwrap().into()
 }
 
 /// Stores a receipt as a service does with its job.
@@ -158,7 +167,8 @@ async fn read(world: &World) -> String {
 
     let mut tx = world.begin().await;
     let more = [MONEY.key("acme"), CONTRACT.key("acme"), BOOKED.key("ada")];
-    let all: Vec<_> = plain().into_iter().chain(stored()).chain(more).collect();
+    let kept = stored();
+    let all: Vec<_> = plain().into_iter().chain(kept.iter().map(asked).cloned()).chain(more).collect();
     for now in [601, 4_000, 90_000] {
         for request in &all {
             tell(&mut told, now, &balance(&mut tx, now, request).await);
@@ -169,9 +179,9 @@ async fn read(world: &World) -> String {
         let answer = limiter().overrides(&overrides).at(at(500_000_000)).check(&mut tx, asked).await.unwrap();
         writeln!(told, "under its override {key} is granted {cost}: {}", answer.is_granted()).unwrap();
     }
-    for request in stored().into_iter().filter(|request| ["once", "leased"].contains(&request.limit().name())) {
-        let again = limiter().at(at(700)).consume(&mut tx, request.clone()).await.unwrap().granted().unwrap();
-        writeln!(told, "700 {} again: {:?}", request.limit().name(), again.source).unwrap();
+    for call in kept.iter().filter(|call| ["once", "leased"].contains(&asked(call).limit().name())) {
+        let again = limiter().at(at(700)).consume(&mut tx, call.clone()).await.unwrap().granted().unwrap();
+        writeln!(told, "700 {} again: {:?}", asked(call).limit().name(), again.source).unwrap();
     }
     let receipts = sqlx::query("select limit_name, receipt from service.receipts order by 1").fetch_all(&mut *tx);
     for row in receipts.await.unwrap() {

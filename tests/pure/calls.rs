@@ -12,7 +12,7 @@ use std::time::Duration;
 
 use tollgate::algebra::Timestamp;
 use tollgate::plan::Verb;
-use tollgate::{DAY, Limit, MINUTE, Receipt, Request, Tokens};
+use tollgate::{Call, DAY, Limit, MINUTE, Receipt, Tokens};
 
 use crate::world::World;
 
@@ -20,8 +20,8 @@ const ORG: Limit = Limit::fixed_window("org", 100, DAY).start(Duration::ZERO);
 const USER: Limit = Limit::token_bucket("user", 10, MINUTE);
 const WALLET: Limit = Limit::wallet("wallet").overdraft(5);
 
-fn take(world: &mut World, request: Request, now: Timestamp) -> Receipt {
-    world.taken(Verb::consume([request]), now)
+fn take(world: &mut World, call: impl Into<Call>, now: Timestamp) -> Receipt {
+    world.taken(Verb::consume(call), now)
 }
 
 fn left(world: &World, limit: &Limit, now: Timestamp) -> Tokens {

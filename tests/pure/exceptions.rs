@@ -2,7 +2,7 @@
 
 use tollgate::algebra::{State, Timestamp};
 use tollgate::plan::{Answer, CallChange, Exception, Outcome, Plan, Ruling, Verb};
-use tollgate::{Denied, Error, Key, Limit, MINUTE, Reason, Request, Source, Tokens, first_of, split};
+use tollgate::{Call, Denied, Error, Key, Limit, MINUTE, Reason, Request, Source, Tokens, first_of, split};
 
 const TEN: Limit = Limit::token_bucket("ten", 10, MINUTE);
 const OTHER: Limit = Limit::token_bucket("other", 5, MINUTE);
@@ -39,8 +39,8 @@ fn denied(answer: Answer) -> Denied {
     if let Answer::Denied(denied) = answer { denied } else { panic!("{answer:?}") }
 }
 
-fn of(requests: impl IntoIterator<Item = Request>, exception: Exception) -> Verb {
-    Verb::consume(requests).under(says("ten", exception))
+fn of(call: impl Into<Call>, exception: Exception) -> Verb {
+    Verb::consume(call).under(says("ten", exception))
 }
 
 #[test]
@@ -172,10 +172,10 @@ fn a_repeat_is_answered_as_before_under_numbers_that_grant_it_no_more() {
         (TEN, numbers(&Limit::token_bucket("ten", 5, MINUTE))),
         (slots, numbers(&Limit::concurrency("slots", 5, MINUTE))),
     ] {
-        let asked = || large.key("k").cost(8).once("id");
+        let asked = || large.key("k").cost(8);
         for has_other in [false, true] {
             let other = || has_other.then(|| vec![OTHER.key("k").cost(2)]);
-            let call = || first_of([vec![asked()]].into_iter().chain(other()));
+            let call = || first_of([vec![asked()]].into_iter().chain(other())).once("id");
             let plan = Plan::new([Verb::consume(call()).with_id(7)]).unwrap();
             let nothing = vec![None; plan.rows().len()];
             let outcome = plan.decide(&nothing, &[None], at(0));

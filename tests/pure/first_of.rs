@@ -5,7 +5,7 @@ use proptest::collection::vec;
 use proptest::prelude::*;
 use tollgate::algebra::Timestamp;
 use tollgate::plan::{Answer, Verb};
-use tollgate::{CallError, DAY, Error, Limit, MINUTE, Request, Source, first_of, split};
+use tollgate::{Call, CallError, DAY, Error, Limit, MINUTE, Request, Source, first_of, split};
 
 use crate::model::Model;
 use crate::parts::{Asking, Sum, asked, parts};
@@ -149,10 +149,10 @@ fn a_plan_pays_before_the_wallet_does() {
 fn a_repeat_says_which_alternative_was_charged() {
     let mut world = World::default();
     let ask = |id: u32| {
-        Verb::consume(first_of([
-            vec![PLAN.key(1).cost(2).once(id), DAILY.key(1).cost(2)],
-            vec![DAILY.key(1).cost(3).up_to(1).leaving(0)],
-        ]))
+        Verb::consume(
+            first_of([vec![PLAN.key(1).cost(2), DAILY.key(1).cost(2)], vec![DAILY.key(1).cost(3).up_to(1).leaving(0)]])
+                .once(id),
+        )
     };
     let mut told = Vec::new();
     for (id, now) in [(1, 0), (2, 0), (1, 0), (2, 60), (2, 86_400)] {
@@ -167,10 +167,11 @@ fn a_repeat_says_which_alternative_was_charged() {
     assert_eq!(told, [plan(false), daily(false), plan(true), daily(true), daily(true)]);
     // In another order, or with other alternatives, it is another call.
     let other = |call| matches!(world.clone().call(call, sec(60)), Err(Error::OnceMismatch { .. }));
-    let whole = || vec![PLAN.key(1).cost(2).once(2), DAILY.key(1).cost(2)];
-    assert!(other(Verb::consume(first_of([vec![DAILY.key(1).cost(3).up_to(1).leaving(0)], whole()]))));
-    assert!(other(Verb::consume(first_of([whole()]))));
-    assert!(other(Verb::consume(whole().into_iter().chain([DAILY.key(1).cost(3).up_to(1).leaving(0)]))));
+    let whole = || vec![PLAN.key(1).cost(2), DAILY.key(1).cost(2)];
+    let part = || DAILY.key(1).cost(3).up_to(1).leaving(0);
+    assert!(other(Verb::consume(first_of([whole(), vec![PLAN.key(1)]]).once(2))));
+    assert!(other(Verb::consume(first_of([whole()]).once(2))));
+    assert!(other(Verb::consume(Call::from(whole()).and(part()).once(2))));
 }
 
 #[test]
@@ -192,26 +193,22 @@ fn a_lease_of_the_second_choice_ends_by_the_receipt() {
 fn what_is_no_call_of_alternatives_is_an_error_before_anything_is_taken() {
     let (plan, daily, none) = (|| PLAN.global(), || DAILY.global(), Vec::new);
     let both = || first_of([plan(), daily()]);
-    let some = |call: Vec<Request>, more: Vec<Request>| Verb::consume(call.into_iter().chain(more));
     for (call, expected) in [
-        (some(first_of([none(), vec![plan()]]), none()), CallError::AlternativeEmpty),
-        (some(first_of([vec![plan()], none(), vec![daily()]]), none()), CallError::AlternativeEmpty),
-        (some(first_of([vec![plan()], none()]), none()), CallError::AlternativeEmpty),
-        (some(first_of([none()]), none()), CallError::AlternativeEmpty),
-        (some(both(), vec![plan()]), CallError::AlternativesApart),
-        (some(vec![plan()], both()), CallError::AlternativesApart),
-        (some(both(), both()), CallError::AlternativesApart),
-        (some(first_of([both(), vec![plan()]]), none()), CallError::AlternativesNested),
-        (some(both().into_iter().skip(1).collect(), none()), CallError::AlternativesApart),
-        (Verb::reserve(both()), CallError::NotConsumed { option: "first_of" }),
-        (Verb::credit(both().remove(0)), CallError::NotConsumed { option: "first_of" }),
-        (some(first_of([[plan().once(1)], [daily().once(1)]]), none()), CallError::TwoIds),
+        (Verb::consume(first_of([none(), vec![plan()]])), CallError::NothingAsked),
+        (Verb::consume(first_of([vec![plan()], none(), vec![daily()]])), CallError::NothingAsked),
+        (Verb::consume(first_of([vec![plan()], none()])), CallError::NothingAsked),
+        (Verb::consume(first_of([none()])), CallError::NothingAsked),
+        (Verb::consume(first_of([first_of(none()), plan().into()])), CallError::NothingAsked),
+        (Verb::consume(first_of([plan().once(1), daily().into()])), CallError::OptionInside),
+        (Verb::consume(first_of([plan().into(), both().lapses_after(MINUTE)])), CallError::OptionInside),
+        (Verb::reserve(both()), CallError::WrongVerb { option: "first_of" }),
+        (Verb::credit(both()), CallError::WrongVerb { option: "first_of" }),
     ] {
         let error = World::default().call(call, sec(0)).unwrap_err();
         assert!(matches!(&error, Error::Call { source, .. } if *source == expected), "{error} {expected}");
         assert!(error.is_bad_input());
     }
-    let error = World::default().call(Verb::consume(first_of(Vec::<Vec<Request>>::new())), sec(0)).unwrap_err();
+    let error = World::default().call(Verb::consume(first_of(none())), sec(0)).unwrap_err();
     assert!(matches!(error, Error::Call { source: CallError::NothingAsked, .. }), "{error}");
     let error = World::default().call(Verb::consume(first_of([plan().cost(3), daily().cost(4)])), sec(0)).unwrap_err();
     assert!(matches!(&error, Error::CostExceedsCapacity { limit, .. } if limit == "plan"), "{error}");
@@ -226,8 +223,18 @@ fn what_is_no_call_of_alternatives_is_an_error_before_anything_is_taken() {
 }
 
 #[test]
-fn a_call_of_alternatives_is_stored_as_its_requests_are() {
-    let call = first_of([vec![PLAN.key(1)], split(2, [DAILY.key(1), CREDITS.key(1)])]);
+fn a_call_of_alternatives_is_stored_as_it_is() {
+    let first = first_of([Call::from(PLAN.key(1)), split(2, [DAILY.key(1), CREDITS.key(1)])]);
+    let call = first.once("job").lapses_after(MINUTE).and(PLAN.key(2));
     let written = serde_json::to_string(&call).unwrap();
-    assert_eq!(serde_json::from_str::<Vec<Request>>(&written).unwrap(), call);
+    assert_eq!(serde_json::from_str::<Call>(&written).unwrap(), call);
+    let wrong = first_of([PLAN.key(1).once(1)]);
+    assert!(serde_json::to_string(&wrong).unwrap_err().to_string().contains("an alternative has an id"));
+}
+
+#[test]
+fn alternatives_of_alternatives_lie_flat_and_each_gets_what_is_asked_besides() {
+    let [a, b, c, d] = ["a", "b", "c", "d"].map(|key| PLAN.key(key));
+    let nested = first_of([first_of([a.clone(), b.clone()]), c.clone().into()]).and(d.clone()).once(1);
+    assert_eq!(nested, first_of([[a, d.clone()], [b, d.clone()], [c, d]]).once(1));
 }

@@ -95,7 +95,7 @@ proptest! {
                 Op::Acquire(cost) if cost > n => {}
                 Op::Acquire(cost) => {
                     let request = limit.global().cost(micros(cost));
-                    let call = Verb::consume([request.clone()]);
+                    let call = Verb::consume(request.clone());
                     match world.call(call, at(now)).unwrap() {
                         Answer::Granted { receipt: Receipt { charges, .. }, remaining, .. } => {
                             prop_assert!(live + cost <= n, "{live} and {cost} of {n}");
@@ -166,7 +166,7 @@ proptest! {
 const RENDERS: Limit = Limit::concurrency("renders", 2, MINUTE);
 
 fn acquired(world: &mut World, now: Timestamp) -> Charge {
-    match world.call(Verb::consume([RENDERS.global()]), now).unwrap() {
+    match world.call(Verb::consume(RENDERS.global()), now).unwrap() {
         Answer::Granted { receipt: Receipt { mut charges, .. }, .. } => charges.remove(0),
         other => panic!("not granted: {other:?}"),
     }
@@ -248,7 +248,7 @@ fn who_asks_for_nothing_holds_nothing() {
     let nothing = || RENDERS.global().cost(0);
     for request in [nothing(), nothing()] {
         let Ok(Answer::Granted { receipt: Receipt { charges, .. }, remaining, .. }) =
-            world.call(Verb::consume([request]), sec(0))
+            world.call(Verb::consume(request), sec(0))
         else {
             panic!("granted")
         };
@@ -262,7 +262,7 @@ fn who_asks_for_nothing_holds_nothing() {
     // Nothing more fits into a row of a thousand holders, and nothing still does.
     let crowded = Limit::concurrency("crowded", 1_000, MINUTE);
     for _ in 1..=1_000 {
-        world.call(Verb::consume([crowded.global().cost(0.5)]), sec(0)).unwrap();
+        world.call(Verb::consume(crowded.global().cost(0.5)), sec(0)).unwrap();
     }
     let full = world.denied(crowded.global().cost(0.5).leaving(1), sec(0));
     assert_eq!(full.reason, Reason::Leased, "not held back: five hundred are left");
@@ -302,8 +302,8 @@ fn what_is_no_concurrency_limit_is_a_fault_with_a_name() {
 #[test]
 fn what_a_concurrency_limit_does_not_do_is_an_error_before_anything_is_taken() {
     for (call, expected) in [
-        (Verb::consume([RENDERS.global().lapses_after(MINUTE)]), CallError::Leased),
-        (Verb::consume([RENDERS.global().tracked_for(MINUTE)]), CallError::Leased),
+        (Verb::consume(RENDERS.global().lapses_after(MINUTE)), CallError::Leased),
+        (Verb::consume(RENDERS.global().tracked_for(MINUTE)), CallError::Leased),
         (Verb::credit(RENDERS.global()), CallError::Counted),
         (Verb::debit(RENDERS.global()), CallError::Counted),
     ] {
@@ -313,6 +313,6 @@ fn what_a_concurrency_limit_does_not_do_is_an_error_before_anything_is_taken() {
             "{error}"
         );
     }
-    let error = World::default().call(Verb::consume([RENDERS.global().cost(3)]), sec(0)).unwrap_err();
+    let error = World::default().call(Verb::consume(RENDERS.global().cost(3)), sec(0)).unwrap_err();
     assert!(matches!(error, Error::CostExceedsCapacity { .. }), "{error}");
 }

@@ -7,7 +7,7 @@ use proptest::collection::vec;
 use proptest::prelude::*;
 use tollgate::algebra::Timestamp;
 use tollgate::plan::{Answer, Verb};
-use tollgate::{CallError, DAY, Error, Limit, LimitKind, MINUTE, Reason, Request, SECOND, Source, Tokens};
+use tollgate::{Call, CallError, DAY, Error, Limit, LimitKind, MINUTE, Reason, Request, SECOND, Source, Tokens};
 
 use crate::model::Model;
 use crate::story::{Amount, EPOCH, amounts, any_kind, capacity, config, gaps, limits, named, places};
@@ -230,7 +230,7 @@ proptest! {
         let later = rest.after(&limits[0], now, &[]);
         let then = asking.compare(&mut world.clone(), &requests, &balances(later), later)?;
         prop_assert!(then >= first, "later alone is never less");
-        let backwards = Verb::consume(asking.requests.iter().rev().cloned());
+        let backwards = Verb::consume(asking.requests.iter().rev().cloned().collect::<Call>());
         let (mut one, mut other) = (world.clone(), world.clone());
         let answers = [one.call(asking.call(), now).is_ok(), other.call(backwards, now).is_ok()];
         prop_assert_eq!(answers, [true, true]);
@@ -265,7 +265,7 @@ proptest! {
         for (which, cost, gap) in before {
             now = at(now.micros() + gap);
             let most = world.look(requests[which].clone(), now).remaining.max(Tokens::ZERO);
-            world.call(Verb::consume([requests[which].clone().cost(micros(cost).min(most))]), now).unwrap();
+            world.call(Verb::consume(requests[which].clone().cost(micros(cost).min(most))), now).unwrap();
         }
         let asking = Asking::of(&requests, &asked, &parts, |amount, _| match amount {
             Amount::Micros(micros) => *micros,
@@ -300,8 +300,11 @@ const DAILY: Limit = Limit::fixed_window("daily", 100, DAY).start(std::time::Dur
 #[test]
 fn a_part_is_granted_once_and_a_repeat_says_how_much() {
     let mut world = World::default();
-    let ask =
-        |least| Verb::consume([USER.global().cost(8).up_to(least).once("batch"), DAILY.global().cost(8).up_to(least)]);
+    let ask = |least| {
+        Verb::consume(
+            Call::from([USER.global().cost(8).up_to(least), DAILY.global().cost(8).up_to(least)]).once("batch"),
+        )
+    };
     world.granted(USER.global().cost(4), sec(0));
     let amount = |world: &mut World, now| match world.call(ask(2), now).unwrap() {
         Answer::Granted { amount, source, receipt, standings, .. } => {
@@ -316,7 +319,7 @@ fn a_part_is_granted_once_and_a_repeat_says_how_much() {
     assert_eq!(world.look(DAILY.global(), sec(30)).remaining, tokens(94));
     let other = world.call(ask(1), sec(30)).unwrap_err();
     assert!(matches!(other, Error::OnceMismatch { .. }), "{other}");
-    let kept = Verb::consume([USER.global().cost(1).leaving(2).once("batch")]);
+    let kept = Verb::consume(USER.global().cost(1).leaving(2).once("batch"));
     assert!(matches!(world.call(kept, sec(30)), Err(Error::OnceMismatch { .. })));
 }
 
@@ -324,14 +327,14 @@ fn a_part_is_granted_once_and_a_repeat_says_how_much() {
 fn what_cannot_be_a_part_or_stay_behind_is_an_error_before_anything_is_taken() {
     let (part, rest) = (|| USER.global().cost(4).up_to(2), || USER.global().leaving(2));
     for (call, expected) in [
-        (Verb::consume([USER.global().cost(4).up_to(0)]), CallError::LeastZero),
-        (Verb::consume([USER.global().cost(4).up_to(5)]), CallError::LeastTooLarge),
+        (Verb::consume(USER.global().cost(4).up_to(0)), CallError::Least),
+        (Verb::consume(USER.global().cost(4).up_to(5)), CallError::Least),
         (Verb::consume([part(), DAILY.global().cost(5).up_to(2)]), CallError::PartsDiffer),
         (Verb::consume([part(), USER.global().cost(4).up_to(3)]), CallError::PartsDiffer),
-        (Verb::reserve([part()]), CallError::NotConsumed { option: "up_to" }),
-        (Verb::reserve([rest()]), CallError::NotConsumed { option: "leaving" }),
-        (Verb::credit(part()), CallError::NotConsumed { option: "up_to" }),
-        (Verb::debit(rest()), CallError::NotConsumed { option: "leaving" }),
+        (Verb::reserve(part()), CallError::WrongVerb { option: "up_to" }),
+        (Verb::reserve(rest()), CallError::WrongVerb { option: "leaving" }),
+        (Verb::credit(part()), CallError::WrongVerb { option: "up_to" }),
+        (Verb::debit(rest()), CallError::WrongVerb { option: "leaving" }),
     ] {
         let error = World::default().call(call, sec(0)).unwrap_err();
         assert!(matches!(&error, Error::Call { source, .. } if *source == expected), "{error} {expected}");
@@ -339,11 +342,11 @@ fn what_cannot_be_a_part_or_stay_behind_is_an_error_before_anything_is_taken() {
     }
     let never = [USER.global().cost(9).leaving(2), USER.global().cost(10).up_to(5).leaving(6)];
     for request in never {
-        let error = World::default().call(Verb::consume([request]), sec(0)).unwrap_err();
+        let error = World::default().call(Verb::consume(request), sec(0)).unwrap_err();
         assert!(matches!(error, Error::CostExceedsCapacity { .. }), "{error}");
     }
     for request in [USER.global().up_to(-1), USER.global().leaving(f64::NAN)] {
-        let error = World::default().call(Verb::consume([request]), sec(0)).unwrap_err();
+        let error = World::default().call(Verb::consume(request), sec(0)).unwrap_err();
         assert!(matches!(error, Error::Call { source: CallError::Cost(_), .. }), "{error}");
     }
     let request = USER.key(1).cost(4).up_to(2).leaving(1);

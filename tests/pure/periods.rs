@@ -86,7 +86,7 @@ proptest! {
         let request = named(limit.global(), period);
         let world = row.clone().map_or_else(World::default, |row| World::holding(&limit.global(), row));
         let cost = cost.resolve(&world, &limit.global(), now, false);
-        let asked_at = |now| world.clone().call(Verb::consume([request.clone().cost(cost)]), now).unwrap();
+        let asked_at = |now| world.clone().call(Verb::consume(request.clone().cost(cost)), now).unwrap();
         let holds = |now| held(&limit, row.as_ref(), period, now) >= cost.micros().into();
         let remaining = BigInt::from(world.look(request.clone(), now).remaining.micros());
         prop_assert_eq!(remaining, held(&limit, row.as_ref(), period, now));
@@ -133,7 +133,7 @@ proptest! {
             if at(now) >= months[month].1 {
                 break;
             }
-            let call = || Verb::consume([named(limit.global(), months[month]).cost(micros(cost.min(most)))]);
+            let call = || Verb::consume(named(limit.global(), months[month]).cost(micros(cost.min(most))));
             swept.sweep(at(now));
             let [one, other] = [&mut kept, &mut swept].map(|world| world.call(call(), at(now)).unwrap());
             match (&one, &other) {
@@ -173,7 +173,7 @@ proptest! {
             let known = (0..=month).rev().find(is_known).unwrap();
             let period = (at(starts[known]), at(starts[known + 1]));
             let request = named(limit.global(), period).cost(micros(cost.min(most)));
-            if let Answer::Granted { .. } = world.call(Verb::consume([request]), at(now)).unwrap() {
+            if let Answer::Granted { .. } = world.call(Verb::consume(request), at(now)).unwrap() {
                 granted[month] += cost.min(most);
             }
             prop_assert!(granted[month] <= most, "{granted:?} in {starts:?}");
@@ -198,13 +198,13 @@ fn what_is_no_period_is_an_error_and_a_renewal_is_the_same_call() {
     let period = |length: Duration| (at(EPOCH), at(EPOCH).plus(length));
     let backwards = (at(EPOCH), at(EPOCH - 1));
     for (request, expected) in [
-        (named(window.global(), period(Duration::from_micros(999_999))), CallError::PeriodTooShort),
-        (named(window.global(), backwards), CallError::PeriodTooShort),
-        (named(window.global(), (Timestamp::MIN, Timestamp::MAX)), CallError::PeriodTooLong),
+        (named(window.global(), period(Duration::from_micros(999_999))), CallError::PeriodOutOfRange),
+        (named(window.global(), backwards), CallError::PeriodOutOfRange),
+        (named(window.global(), (Timestamp::MIN, Timestamp::MAX)), CallError::PeriodOutOfRange),
         (named(bucket.global(), period(DAY)), CallError::PeriodOfKind),
         (named(Limit::sliding_window("sliding", 3, DAY).global(), period(DAY)), CallError::PeriodOfKind),
     ] {
-        let error = World::default().call(Verb::consume([request]), at(EPOCH)).unwrap_err();
+        let error = World::default().call(Verb::consume(request), at(EPOCH)).unwrap_err();
         assert!(matches!(error, Error::Call { source, .. } if source == expected), "{error}");
     }
     let two = [named(window.global(), period(DAY)), named(window.global(), period(2 * DAY))];
@@ -212,7 +212,7 @@ fn what_is_no_period_is_an_error_and_a_renewal_is_the_same_call() {
     assert!(matches!(error, Error::Call { source: CallError::ConflictingDefinitions, .. }), "{error}");
     let mut world = World::default();
     let sources = [period(DAY), (at(EPOCH + 5), at(EPOCH + 5).plus(DAY))].map(|period| {
-        match world.call(Verb::consume([named(window.global(), period).once("job")]), at(EPOCH + 9)).unwrap() {
+        match world.call(Verb::consume(named(window.global(), period).once("job")), at(EPOCH + 9)).unwrap() {
             Answer::Granted { source, .. } => source,
             other => panic!("{other:?}"),
         }
@@ -222,9 +222,9 @@ fn what_is_no_period_is_an_error_and_a_renewal_is_the_same_call() {
     assert_eq!(serde_json::from_str::<Request>(&serde_json::to_string(&request).unwrap()).unwrap(), request);
     // A charge of the period before comes back to nobody; one of this period does.
     let mut world = World::default();
-    let of_first = world.taken(Verb::consume([named(window.global(), period(DAY)).cost(2)]), at(EPOCH));
+    let of_first = world.taken(Verb::consume(named(window.global(), period(DAY)).cost(2)), at(EPOCH));
     let next = (at(EPOCH + DAY_MICROS), at(EPOCH + 2 * DAY_MICROS));
-    let of_next = world.taken(Verb::consume([named(window.global(), next).cost(2)]), at(next.0.micros() + 5));
+    let of_next = world.taken(Verb::consume(named(window.global(), next).cost(2)), at(next.0.micros() + 5));
     for (receipt, left) in [(of_first, 1), (of_next, 3)] {
         world.settled(Verb::settle(receipt, tokens(0)), at(next.0.micros() + 9)).unwrap();
         assert_eq!(world.look(named(window.global(), next), at(next.0.micros() + 9)).remaining, tokens(left));

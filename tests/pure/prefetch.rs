@@ -171,7 +171,7 @@ fn what_is_late_is_not_given_back() {
 }
 
 fn taken_ahead(world: &mut World, limit: &Limit, size: i64, now: Timestamp) -> Rest {
-    match world.call(Verb::consume([limit.global().cost(tokens(size))]), now).unwrap() {
+    match world.call(Verb::consume(limit.global().cost(tokens(size))), now).unwrap() {
         Answer::Granted { stands_at, .. } => Rest { tokens: tokens(size), stood_at: stands_at, until: Timestamp::MAX },
         other => panic!("not granted: {other:?}"),
     }

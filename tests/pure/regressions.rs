@@ -35,7 +35,7 @@ fn a_receipt_cannot_be_settled_for_less_than_nothing() {
     let limit = Limit::token_bucket("settled", 1, MINUTE).capacity(10);
     let mut world = World::default();
     let Ok(Answer::Granted { receipt: Receipt { charges, .. }, .. }) =
-        world.call(Verb::consume([limit.global()]), sec(0))
+        world.call(Verb::consume(limit.global()), sec(0))
     else {
         panic!()
     };
@@ -81,7 +81,7 @@ fn a_list_of_more_than_any_amount_is_waited_for_to_its_end() {
 fn numbers_at_the_ends_of_their_range_are_a_corrupt_receipt_or_nothing_and_no_panic() {
     let limit = Limit::token_bucket("settled", 10, MINUTE);
     let mut world = World::default();
-    let charged = world.taken(Verb::consume([limit.global().cost(3)]), sec(0));
+    let charged = world.taken(Verb::consume(limit.global().cost(3)), sec(0));
     let with_before = |before: &str| -> Receipt {
         let mut written = serde_json::to_value(&charged).unwrap();
         written["charges"][0]["before"] = before.into();
@@ -95,7 +95,7 @@ fn numbers_at_the_ends_of_their_range_are_a_corrupt_receipt_or_nothing_and_no_pa
         assert!(matches!(settled, Err(Error::Call { source: CallError::CorruptReceipt, .. })), "{settled:?}");
     }
 
-    let _ = world.taken(Verb::consume([limit.global().cost(3).once("id").lapses_after(SECOND)]), sec(0));
+    let _ = world.taken(Verb::consume(limit.global().cost(3).once("id").lapses_after(SECOND)), sec(0));
     let mut row = world.lapsing().remove(0);
     (row.charges, row.reported) = (with_before("0.000001").charges, Tokens::MIN);
     world.calls.insert(row.name.clone(), row.clone());

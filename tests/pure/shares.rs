@@ -39,8 +39,11 @@ impl Shares {
     fn call(&self, tenant: usize, cost: Tokens, once: Option<usize>) -> Verb {
         let shared = || self.shared.global().cost(cost);
         let own = self.own(tenant).cost(cost);
-        let own = if let Some(once) = once { own.once(once).lapses_after(Duration::from_micros(5)) } else { own };
-        Verb::consume(first_of([vec![own, shared()], vec![shared().leaving(self.kept)]]))
+        let call = first_of([vec![own, shared()], vec![shared().leaving(self.kept)]]);
+        Verb::consume(match once {
+            Some(once) => call.once(once).lapses_after(Duration::from_micros(5)),
+            None => call,
+        })
     }
 
     /// The receipt, and the alternative that was charged.

@@ -51,7 +51,7 @@ proptest! {
                 log.iter().filter(|(at, ..)| now < at + span).map(|(_, kept, _)| kept).sum()
             };
             let (used, longer) = (counted(span), counted(span + tick - 1));
-            match world.call(Verb::consume([limit.global().cost(micros(cost))]), at(now)).unwrap() {
+            match world.call(Verb::consume(limit.global().cost(micros(cost))), at(now)).unwrap() {
                 Answer::Granted { receipt, .. } => {
                     prop_assert!(used + cost <= n, "over: {used} + {cost} of {n} at {now}");
                     log.push((now, cost, Some(receipt)));
@@ -92,7 +92,7 @@ proptest! {
             }
             let used: i64 = log.iter().filter(|(at, ..)| now < at + span).map(|(_, kept, _)| kept).sum();
             if let Answer::Granted { receipt, .. } =
-                world.call(Verb::consume([limit.global().cost(micros(cost))]), at(now)).unwrap()
+                world.call(Verb::consume(limit.global().cost(micros(cost))), at(now)).unwrap()
             {
                 prop_assert!(used + cost <= n, "over: {used} + {cost} of {n} at {now}");
                 log.push((now, cost, Some(receipt)));
@@ -119,7 +119,7 @@ proptest! {
             let asked = if back == 0 { now - 15 } else { now };
             let instant = row.as_ref().map_or(asked, |row| asked.max(row.ts.micros()));
             let span = i64::try_from(period).unwrap();
-            match world.call(Verb::consume([limit.global().cost(micros(cost.min(n)))]), at(asked)).unwrap() {
+            match world.call(Verb::consume(limit.global().cost(micros(cost.min(n)))), at(asked)).unwrap() {
                 Answer::Granted { .. } => {
                     log.push((instant, cost.min(n)));
                     let used: i64 = log.iter().filter(|(at, _)| *at > instant - span).map(|(_, cost)| cost).sum();
@@ -182,7 +182,7 @@ fn more_than_64_grants_in_a_period_count_for_a_63rd_of_it_longer_at_most() {
 #[test]
 fn credits_debits_and_resets_of_a_sliding_window() {
     let mut world = World::default();
-    let receipt = world.taken(Verb::consume([SLIDING.global().cost(2).tracked_for(MINUTE)]), sec(0));
+    let receipt = world.taken(Verb::consume(SLIDING.global().cost(2).tracked_for(MINUTE)), sec(0));
     world.granted(SLIDING.global().cost(4), sec(10));
     world.granted(SLIDING.global().cost(4), sec(20));
     assert_eq!(world.balance(Verb::credit(SLIDING.global().cost(5)), sec(30)).remaining, tokens(5));
@@ -198,7 +198,7 @@ fn credits_debits_and_resets_of_a_sliding_window() {
 #[test]
 fn what_was_used_beyond_a_grant_counts_for_a_period_from_its_settlement_on() {
     let mut world = World::default();
-    let [first, second] = [2, 3].map(|cost| world.taken(Verb::consume([SLIDING.global().cost(cost)]), sec(0)));
+    let [first, second] = [2, 3].map(|cost| world.taken(Verb::consume(SLIDING.global().cost(cost)), sec(0)));
     world.granted(SLIDING.global().cost(3), sec(10));
     // The balance falls at once, and behind a clock that went back at the row's instant.
     world.settled(Verb::settle(first, tokens(6)), sec(5)).unwrap();
@@ -220,7 +220,7 @@ fn what_is_given_back_is_given_back_whole_also_where_instants_were_rounded() {
     for grants in [64, 65, 66, 130] {
         let limit = Limit::sliding_window("day", 10_000, DAY);
         let mut world = World::default();
-        let mut take = |now| world.taken(Verb::consume([limit.global().cost(10)]), sec(now));
+        let mut take = |now| world.taken(Verb::consume(limit.global().cost(10)), sec(now));
         let mut receipts: Vec<_> = (0..grants).map(&mut take).collect();
         let [first, last] = [receipts.remove(0), receipts.pop().unwrap()];
         world.settled(Verb::settle(last, tokens(11)), sec(200)).unwrap();
@@ -237,7 +237,7 @@ fn what_is_given_back_is_given_back_whole_also_where_instants_were_rounded() {
 #[test]
 fn a_grant_that_is_given_back_whole_leaves_the_list() {
     let mut world = World::default();
-    let [first, second] = [2, 3].map(|cost| world.taken(Verb::consume([SLIDING.global().cost(cost)]), sec(cost)));
+    let [first, second] = [2, 3].map(|cost| world.taken(Verb::consume(SLIDING.global().cost(cost)), sec(cost)));
     world.settled(Verb::settle(second, tokens(0)), sec(5)).unwrap();
     assert_eq!(world.state(&SLIDING.global()).unwrap().list.to_column().unwrap()[1..], [62_000_000, 2_000_000]);
     world.settled(Verb::settle(first, tokens(0)), sec(5)).unwrap();
@@ -255,7 +255,7 @@ fn a_grant_that_is_given_back_whole_leaves_the_list() {
 fn a_charge_whose_entry_a_shorter_window_has_cut_gives_nothing_back() {
     let [short, long] = [10, 60].map(|period| window(4_000_000, period * 1_000_000, None));
     let mut world = World::default();
-    let receipt = world.taken(Verb::consume([long.global().cost(1)]), sec(0));
+    let receipt = world.taken(Verb::consume(long.global().cost(1)), sec(0));
     world.granted(short.global().cost(1), sec(1));
     world.granted(long.global().cost(2), sec(5));
     let settled = world.settled(Verb::settle(receipt, tokens(0)), sec(6)).unwrap();
@@ -277,7 +277,7 @@ fn granted_in_turns(both: [&Limit; 2], turn: fn(i64) -> usize, settled_after: i6
             (now..now + 60).map(|instant| live(instant).map(|entry| entry.amount.micros()).sum()).collect()
         };
         let (limit, before) = (both[turn(now)], listed(&world));
-        let answer = world.call(Verb::consume([limit.global()]), sec(now)).unwrap();
+        let answer = world.call(Verb::consume(limit.global()), sec(now)).unwrap();
         let own = if let Answer::Granted { receipt, .. } = answer {
             receipts.push((now, Some(receipt)));
             i64::try_from(limit.spec().period.as_secs()).unwrap()

@@ -7,7 +7,8 @@ use proptest::prelude::*;
 use tollgate::algebra::Timestamp;
 use tollgate::plan::{Answer, Verb};
 use tollgate::{
-    CallError, DAY, Error, Limit, LimitKind, MINUTE, Reason, Receipt, Request, SECOND, Source, Tokens, first_of, split,
+    Call, CallError, DAY, Error, Limit, LimitKind, MINUTE, Reason, Receipt, Request, SECOND, Source, Tokens, first_of,
+    split,
 };
 
 use crate::model::Model;
@@ -175,7 +176,7 @@ proptest! {
         for (which, cost, gap) in before {
             now = at(now.micros() + gap);
             let most = world.look(requests[which].clone(), now).remaining.max(Tokens::ZERO);
-            world.call(Verb::consume([requests[which].clone().cost(micros(cost).min(most))]), now).unwrap();
+            world.call(Verb::consume(requests[which].clone().cost(micros(cost).min(most))), now).unwrap();
         }
         let call = Splitting { limits: order.map(|which| requests[which].clone()).into(), leaving, cost };
         let balances = |now| {
@@ -199,7 +200,7 @@ const PLAN: Limit = Limit::fixed_window("plan", 10, DAY).start(std::time::Durati
 const CREDITS: Limit = Limit::wallet("credits");
 const RATE: Limit = Limit::token_bucket("rate", 100, MINUTE);
 
-fn both(cost: u32) -> Vec<Request> {
+fn both(cost: u32) -> Call {
     split(cost, [PLAN.key(1), CREDITS.key(1)])
 }
 
@@ -207,9 +208,9 @@ fn both(cost: u32) -> Vec<Request> {
 fn a_split_stands_beside_other_requests_and_is_settled_as_one() {
     let mut world = World::default();
     world.balance(Verb::credit(CREDITS.key(1).cost(5)), sec(0));
-    let call = |cost: u32| Verb::consume([RATE.key(1).cost(cost)].into_iter().chain(both(cost)));
+    let call = |cost: u32| Verb::consume(both(cost).and(RATE.key(1).cost(cost)));
     let receipt = world.taken(call(12), sec(0));
-    assert_eq!(receipt.charges.iter().map(|charge| charge.cost).collect::<Vec<_>>(), [12, 10, 2].map(tokens));
+    assert_eq!(receipt.charges.iter().map(|charge| charge.cost).collect::<Vec<_>>(), [10, 2, 12].map(tokens));
     assert_eq!(receipt.by_request().count(), 2);
     let held = |world: &World| [PLAN, CREDITS, RATE].map(|limit| world.look(limit.key(1), sec(0)).remaining);
     assert_eq!(held(&world), [0, 3, 88].map(tokens));
@@ -217,8 +218,8 @@ fn a_split_stands_beside_other_requests_and_is_settled_as_one() {
     assert_eq!(held(&world), [0, 4, 89].map(tokens), "credits come back first");
     // An empty plan is charged nothing, so the wallet pays the whole cost.
     let receipt = world.taken(call(3), sec(0));
-    assert_eq!(receipt.charges.iter().map(tollgate::Charge::limit).collect::<Vec<_>>(), ["rate", "credits"]);
-    world.settled(Verb::settle_each(receipt, &[tokens(0), tokens(4)]), sec(0)).unwrap();
+    assert_eq!(receipt.charges.iter().map(tollgate::Charge::limit).collect::<Vec<_>>(), ["credits", "rate"]);
+    world.settled(Verb::settle_each(receipt, &[tokens(4), tokens(0)]), sec(0)).unwrap();
     assert_eq!(held(&world), [0, 0, 89].map(tokens), "what lies above is the last one's");
     let receipt = world.taken(call(0), sec(0));
     assert_eq!(receipt.charges.len(), 2, "a cost of nothing is charged to the first");
@@ -243,8 +244,8 @@ fn a_repeat_of_a_split_says_what_each_limit_gave() {
     let mut world = World::default();
     world.balance(Verb::credit(CREDITS.key(1).cost(5)), sec(0));
     let call = || {
-        let [plan, credits] = [PLAN.key(1).once("job").lapses_after(MINUTE), CREDITS.key(1)];
-        Verb::consume(first_of([split(12, [plan, credits])]))
+        let both = split(12, [PLAN.key(1), CREDITS.key(1)]);
+        Verb::consume(first_of([both]).once("job").lapses_after(MINUTE))
     };
     for expected in [Source::Database, Source::Repeated] {
         let Answer::Granted { standings, source, amount, .. } = world.call(call(), sec(0)).unwrap() else {
@@ -253,8 +254,9 @@ fn a_repeat_of_a_split_says_what_each_limit_gave() {
         let costs: Vec<_> = standings.iter().map(|standing| standing.cost).collect();
         assert_eq!((costs, source, amount), (vec![tokens(10), tokens(2)], expected, tokens(12)));
     }
-    // The order of the limits is a part of the call.
-    let turned = split(12, [CREDITS.key(1), PLAN.key(1).once("job").lapses_after(MINUTE)]);
+    // Other alternatives are another call.
+    let [plan, credits] = [PLAN.key(1), CREDITS.key(1)];
+    let turned = first_of([split(12, [plan.clone(), credits]), split(12, [plan])]).once("job").lapses_after(MINUTE);
     assert!(matches!(world.call(Verb::consume(turned), sec(0)), Err(Error::OnceMismatch { .. })));
     world.reap(sec(60));
     assert_eq!([PLAN, CREDITS].map(|limit| world.look(limit.key(1), sec(60)).remaining), [10, 5].map(tokens));
@@ -263,22 +265,16 @@ fn a_repeat_of_a_split_says_what_each_limit_gave() {
 #[test]
 fn what_cannot_be_split_is_an_error_before_anything_is_taken() {
     let slots = Limit::concurrency("slots", 2, MINUTE);
-    let some = |call: Vec<Request>, more: Vec<Request>| Verb::consume(call.into_iter().chain(more));
     for (call, expected) in [
-        (some(split(1, [PLAN.key(1), PLAN.key(1)]), Vec::new()), CallError::SplitTwice),
-        (some(both(1), vec![PLAN.key(1)]), CallError::SplitTwice),
-        (some(vec![PLAN.key(1)], both(1)), CallError::SplitTwice),
-        (some(split(1, [slots.key(1)]), Vec::new()), CallError::SplitLease),
-        (some(split(1, []), Vec::new()), CallError::SplitEmpty),
-        (some(vec![PLAN.key(1)], split(1, [])), CallError::SplitEmpty),
-        (some(split(2, [PLAN.key(1).up_to(1)]), Vec::new()), CallError::SplitPart),
-        (some(split(2, both(2)), Vec::new()), CallError::SplitNested),
-        (some(split(2, first_of([PLAN.key(1)])), Vec::new()), CallError::SplitNested),
-        (some(both(2).split_off(1), Vec::new()), CallError::SplitApart),
-        (some(vec![both(2).remove(0), RATE.key(1)], both(2).split_off(1)), CallError::SplitApart),
-        (some(split(2, [PLAN.key(1), CREDITS.key(1).flat()]), Vec::new()), CallError::FlatDiffers),
-        (Verb::reserve(both(2)), CallError::NotConsumed { option: "split" }),
-        (Verb::debit(both(2).remove(0)), CallError::NotConsumed { option: "split" }),
+        (Verb::consume(split(1, [PLAN.key(1), PLAN.key(1)])), CallError::SplitTwice),
+        (Verb::consume(both(1).and(PLAN.key(1))), CallError::SplitTwice),
+        (Verb::consume(split(1, [slots.key(1)])), CallError::SplitLease),
+        (Verb::consume(split(1, [])), CallError::NothingAsked),
+        (Verb::consume(split(1, []).and(PLAN.key(1))), CallError::NothingAsked),
+        (Verb::consume(split(2, [PLAN.key(1).up_to(1)])), CallError::SplitPart),
+        (Verb::consume(split(2, [PLAN.key(1), CREDITS.key(1).flat()])), CallError::FlatDiffers),
+        (Verb::reserve(both(2)), CallError::WrongVerb { option: "split" }),
+        (Verb::debit(both(2)), CallError::WrongVerb { option: "split" }),
     ] {
         let error = World::default().call(call, sec(0)).unwrap_err();
         assert!(matches!(&error, Error::Call { source, .. } if *source == expected), "{error} {expected}");

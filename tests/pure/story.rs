@@ -20,7 +20,7 @@ use proptest::prelude::*;
 use proptest::test_runner::FileFailurePersistence;
 use tollgate::algebra::Timestamp;
 use tollgate::plan::Verb;
-use tollgate::{Limit, Request, Tokens};
+use tollgate::{Call, Limit, Tokens};
 
 use crate::world::{World, at};
 
@@ -87,8 +87,8 @@ pub(crate) fn spans(events: &[Event]) -> Vec<(&Event, &Event, BigInt)> {
     spans
 }
 
-pub(crate) fn call(reserving: bool, requests: impl IntoIterator<Item = Request>) -> Verb {
-    if reserving { Verb::reserve(requests) } else { Verb::consume(requests) }
+pub(crate) fn call(reserving: bool, call: impl Into<Call>) -> Verb {
+    if reserving { Verb::reserve(call) } else { Verb::consume(call) }
 }
 
 pub(crate) fn capacity(limit: &Limit) -> Tokens {

@@ -64,10 +64,10 @@ fn a_repeat_and_a_check_are_told_of_no_fall_and_some_limits_have_none() {
         other => panic!("{other:?}"),
     };
     let ask = || user.global().cost(8).once("job");
-    assert_eq!(crossed(&mut world, Verb::check([ask()]), 0.5), (Ok(false), Source::Database));
-    assert_eq!(crossed(&mut world, Verb::consume([ask()]), 0.5), (Ok(true), Source::Database));
-    assert_eq!(crossed(&mut world, Verb::consume([ask()]), 0.5), (Ok(false), Source::Repeated));
-    let part = Verb::consume([user.global().cost(8).up_to(1)]);
+    assert_eq!(crossed(&mut world, Verb::check(ask()), 0.5), (Ok(false), Source::Database));
+    assert_eq!(crossed(&mut world, Verb::consume(ask()), 0.5), (Ok(true), Source::Database));
+    assert_eq!(crossed(&mut world, Verb::consume(ask()), 0.5), (Ok(false), Source::Repeated));
+    let part = Verb::consume(user.global().cost(8).up_to(1));
     assert_eq!(crossed(&mut world, part, 0.2), (Ok(true), Source::Database));
     for (limit, share, error) in [
         (Limit::token_bucket("spread", 10, SECOND).shards(2), 0.5, CrossedError::Shards),
@@ -76,7 +76,7 @@ fn a_repeat_and_a_check_are_told_of_no_fall_and_some_limits_have_none() {
         (Limit::token_bucket("plain", 10, SECOND), f64::NAN, CrossedError::Share),
         (Limit::token_bucket("plain", 10, SECOND), 1.000_001, CrossedError::Share),
     ] {
-        assert_eq!(crossed(&mut World::default(), Verb::consume([limit.global()]), share).0, Err(error));
+        assert_eq!(crossed(&mut World::default(), Verb::consume(limit.global()), share).0, Err(error));
         let balance = World::default().balance(Verb::debit(limit.global()), sec(0));
         assert_eq!(balance.crossed(&limit, share), Err(error));
     }

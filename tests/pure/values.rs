@@ -64,11 +64,11 @@ fn bucket() -> Limit {
 }
 
 fn consume_one(request: Request) -> Verb {
-    Verb::consume([request])
+    Verb::consume(request)
 }
 
 fn reserve_one(request: Request) -> Verb {
-    Verb::reserve([request])
+    Verb::reserve(request)
 }
 
 /// One sentence for each link of the chain, and none twice.

@@ -101,7 +101,7 @@ impl World {
 
     /// The tokens that remain after a plain call that must be granted.
     pub(crate) fn granted(&mut self, request: Request, now: Timestamp) -> Tokens {
-        match self.call(Verb::consume([request]), now).unwrap() {
+        match self.call(Verb::consume(request), now).unwrap() {
             Answer::Granted { remaining, .. } => remaining,
             other => panic!("not granted: {other:?}"),
         }
@@ -110,7 +110,7 @@ impl World {
     /// The refusal of a plain call that must be refused, and changes nothing.
     pub(crate) fn denied(&mut self, request: Request, now: Timestamp) -> Denied {
         let before = self.clone();
-        match self.call(Verb::consume([request]), now).unwrap() {
+        match self.call(Verb::consume(request), now).unwrap() {
             Answer::Denied(denied) => {
                 assert_eq!(*self, before, "a refusal changes nothing");
                 denied
@@ -121,7 +121,7 @@ impl World {
 
     /// The tokens that remain after a reservation that must be accepted, and when it is ready.
     pub(crate) fn reserved(&mut self, request: Request, now: Timestamp) -> (Tokens, Timestamp) {
-        match self.call(Verb::reserve([request]), now).unwrap() {
+        match self.call(Verb::reserve(request), now).unwrap() {
             Answer::Granted { remaining, ready_at, .. } => (remaining, ready_at),
             other => panic!("not granted: {other:?}"),
         }

@@ -8,7 +8,7 @@ use std::time::Duration;
 use chrono::{DateTime, Utc};
 use serde_json::Value;
 use sqlx::Connection;
-use tollgate::{Limit, Limiter, Limits, Request};
+use tollgate::{Call, Limit, Limiter, Limits, Request};
 
 use crate::world::World;
 
@@ -59,12 +59,12 @@ async fn agree(name: &str, options: &[&str]) {
         let mut tx = conn.begin().await.unwrap();
         let limiter = Limiter::new().at(at);
         let requests = (each.iter().map(|limit| limit.key(key))).chain(total.iter().map(Limit::global));
-        let requests = requests.map(|request: Request| request.cost(cost));
+        let call: Call = requests.map(|request: Request| request.cost(cost)).collect();
         let denied = if reserving {
-            let decision = limiter.reserve(&mut tx, requests).await.unwrap();
+            let decision = limiter.reserve(&mut tx, call).await.unwrap();
             decision.granted().map(|booked| worst_wait = worst_wait.max(booked.wait())).err()
         } else {
-            let decision = limiter.consume(&mut tx, requests).await.unwrap().granted();
+            let decision = limiter.consume(&mut tx, call).await.unwrap().granted();
             decision.map(|grant| ends.extend(settling.then_some((at + Duration::from_millis(500), grant)))).err()
         };
         tx.commit().await.unwrap();

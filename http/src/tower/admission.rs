@@ -3,7 +3,7 @@ use std::mem;
 use std::time::Duration;
 
 use http::response::Parts;
-use tollgate::{Gate, Grant, Key, Lease, Receipt, Standing, Tokens};
+use tollgate::{Call, Gate, Grant, Key, Lease, Receipt, Standing, Tokens};
 
 use super::rule::AppliedRule;
 use crate::NotServed;
@@ -20,8 +20,8 @@ pub(super) struct Admission {
 impl Admission {
     /// Charges all limits together, or none.
     pub(super) async fn new(gate: &Gate, rules: Vec<AppliedRule>) -> Result<Self, NotServed> {
-        let requests = rules.iter().map(|rule| rule.asked.clone());
-        let lease = gate.acquire(requests).await?.granted()?;
+        let call: Call = rules.iter().map(|rule| rule.asked.clone()).collect();
+        let lease = gate.acquire(call).await?.granted()?;
         Ok(Self { gate: gate.clone(), lease, rules })
     }
 

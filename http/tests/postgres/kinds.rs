@@ -7,7 +7,7 @@ use std::future::ready;
 use futures_util::future::join_all;
 use http::{Request, Response, request};
 use sqlx::{Connection, PgConnection};
-use tollgate::{Gate, HOUR, Limit, Tokens};
+use tollgate::{Call, Gate, HOUR, Limit, Tokens};
 use tollgate_http::tower::{Rule, TollgateLayer};
 use tower::{Layer, ServiceExt, service_fn};
 
@@ -61,7 +61,7 @@ async fn by_limiter(conn: &mut PgConnection, key: &'static str, step: Step) -> u
     let status = match step {
         Reset(limit) => limiter.reset(&mut tx, limit.key(key)).await.map(|_| 200).unwrap(),
         Serve(rules, used) => {
-            let asked = rules.iter().map(|(limit, cost)| limit.key(key).cost(*cost));
+            let asked: Call = rules.iter().map(|(limit, cost)| limit.key(key).cost(*cost)).collect();
             match limiter.consume(&mut tx, asked).await.unwrap().granted() {
                 Ok(grant) => {
                     let used = |(limit, _): &_| if *limit == SLOTS { Tokens::ZERO } else { Tokens::new(used) };

@@ -6,7 +6,7 @@ use chrono::{DateTime, Utc};
 use serde_json::json;
 use tollgate::algebra::{State, Timestamp};
 use tollgate::plan::{Answer, Change, Plan, Row, Verb};
-use tollgate::{Decision, Grant, Request};
+use tollgate::{Call, Decision, Grant};
 
 #[derive(Clone, Debug, Default)]
 pub(crate) struct World {
@@ -14,8 +14,8 @@ pub(crate) struct World {
 }
 
 impl World {
-    pub(crate) fn consume(&mut self, requests: impl IntoIterator<Item = Request>, now: Timestamp) -> Decision {
-        let plan = Plan::new([Verb::consume(requests)]).unwrap();
+    pub(crate) fn consume(&mut self, call: impl Into<Call>, now: Timestamp) -> Decision {
+        let plan = Plan::new([Verb::consume(call)]).unwrap();
         let found: Vec<_> = plan.rows().iter().map(|row| self.rows.get(row).cloned()).collect();
         let mut outcome = plan.decide(&found, &[], now);
         for Change { row, state, .. } in outcome.changes {

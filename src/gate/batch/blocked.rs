@@ -188,6 +188,7 @@ const REMEMBERED: Duration = Duration::from_secs(1);
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::call::Call;
     use crate::gate::Gate;
     use crate::gate::reply::Reply;
     use crate::plan::Verb;
@@ -196,7 +197,7 @@ mod tests {
     const LIMIT: Limit = Limit::token_bucket("one", 1, MINUTE);
 
     fn call(keys: &[i64]) -> QueuedCall {
-        let call = Verb::consume(keys.iter().map(|key| LIMIT.key(*key))).checked().unwrap();
+        let call = Verb::consume(keys.iter().map(|key| LIMIT.key(*key)).collect::<Call>()).checked().unwrap();
         let (reply, answer) = Reply::new("one".to_owned().into());
         std::mem::forget(answer);
         QueuedCall { call, reply, blocked_since: None }

@@ -174,7 +174,7 @@ mod tests {
     #[test]
     fn calls_that_share_a_row_stand_or_fall_together() {
         let together = |user, tenant| Verb::consume([USER.key(user), TENANT.key(tenant)]);
-        let plan = Plan::new([together(1, 1), together(2, 1), together(3, 2), Verb::consume([USER.key(4)])]).unwrap();
+        let plan = Plan::new([together(1, 1), together(2, 1), together(3, 2), Verb::consume(USER.key(4))]).unwrap();
         let mut groups = Groups::of(&plan);
         assert_eq!(groups.of_call[0], groups.of_call[1]);
         assert_eq!(groups.of_call.iter().collect::<std::collections::BTreeSet<_>>().len(), 3);

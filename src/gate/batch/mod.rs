@@ -16,12 +16,12 @@ use super::connection::{Connection, within};
 use super::memory::Reading;
 use super::reply::{QueuedCall, Reply};
 use super::shared::Shared;
+use crate::call::CallRow;
 use crate::error::{Error, Step};
 use crate::meter;
 use crate::plan::{Answer, Change, Outcome, Plan, Row};
 use crate::session;
 use crate::store::Found;
-use crate::stored_call::CallRow;
 pub(super) use blocked::Blocked;
 use groups::{Groups, Written};
 

@@ -10,7 +10,6 @@ use crate::decision::{Grant, span};
 use crate::error::{Error, chain};
 use crate::gate::Gate;
 use crate::receipt::Receipt;
-use crate::request::amount;
 use crate::tokens::{Tokens, TokensError};
 
 /// A call whose cost is known only when it has ended. An estimate was charged; the stream counts the use, and settles
@@ -74,7 +73,10 @@ impl Stream {
     /// The count stops at the largest amount. A number that is below zero or not finite counts nothing, and an event at
     /// level `warn` says so.
     pub fn add(&self, tokens: impl TryInto<Tokens, Error: Into<TokensError>>) {
-        let more = match amount(tokens) {
+        let more = match tokens.try_into().map_err(Into::into) {
+            Ok(tokens) if tokens.is_negative() => {
+                return tracing::warn!(%tokens, "what a stream has used is no amount");
+            }
             Ok(tokens) => tokens.micros(),
             Err(TokensError::TooLarge) => i64::MAX,
             Err(TokensError::TooSmall) => 1,

@@ -108,7 +108,7 @@ mod tests {
             let (reply, answer) = Reply::new("one".to_owned().into());
             answers.push(answer);
             queue.push(QueuedCall {
-                call: Verb::consume([LIMIT.global()]).checked().unwrap(),
+                call: Verb::consume(LIMIT.global()).checked().unwrap(),
                 reply,
                 blocked_since: None,
             });

@@ -249,7 +249,7 @@ mod tests {
     const LIMIT: Limit = Limit::token_bucket("one", 1, SECOND);
 
     fn call() -> CheckedCall {
-        Verb::consume([LIMIT.key("k")]).checked().unwrap()
+        Verb::consume(LIMIT.key("k")).checked().unwrap()
     }
 
     fn row() -> Row {

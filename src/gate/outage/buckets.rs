@@ -64,7 +64,7 @@ mod tests {
 
     impl Stage {
         fn new() -> Self {
-            let row = |key| Verb::consume([LIMIT.key(key)]).checked().unwrap().first_rows().next().unwrap().clone();
+            let row = |key| Verb::consume(LIMIT.key(key)).checked().unwrap().first_rows().next().unwrap().clone();
             Self { rows: ["a", "b", "c"].map(row).into(), buckets: LocalBuckets::new(2) }
         }
 

@@ -1,10 +1,10 @@
 use crate::balance::Balance;
+use crate::call::{Call, Request};
 use crate::error::Error;
 use crate::gate::Gate;
 use crate::plan::settlement::Settlement;
 use crate::plan::{Answer, Verb};
 use crate::receipt::Receipt;
-use crate::request::Request;
 use crate::tokens::{Tokens, TokensError};
 
 /// # Giving tokens, and giving them back
@@ -14,8 +14,8 @@ impl Gate {
     /// # Errors
     ///
     /// Those of [`consume`](Self::consume).
-    pub async fn credit(&self, request: Request) -> Result<Balance, Error> {
-        self.change(Verb::credit(request)).await.map(Answer::balance)
+    pub async fn credit(&self, call: impl Into<Call>) -> Result<Balance, Error> {
+        self.change(Verb::credit(call)).await.map(Answer::balance)
     }
 
     /// Fills a key up, forgives its debts, and deletes stale shards. Empties a wallet. The request's cost does not

@@ -3,13 +3,13 @@ use std::time::Duration;
 use tokio::time::Instant;
 
 use super::runtime;
+use crate::call::Call;
 use crate::decision::Decision;
 use crate::error::Error;
 use crate::gate::{Gate, Lease};
 use crate::plan::settlement::Settlement;
 use crate::plan::{Answer, Verb};
 use crate::receipt::Receipt;
-use crate::request::Request;
 
 /// # Holding tokens of a concurrency limit
 impl Gate {
@@ -23,12 +23,12 @@ impl Gate {
     ///
     /// Those of [`consume`](Self::consume). [`Error::Stopped`] once the gate was [closed](Self::close), if one of the
     /// limits is a concurrency limit.
-    pub async fn acquire(&self, requests: impl IntoIterator<Item = Request>) -> Result<Decision<Lease>, Error> {
-        let (runtime, sent, requests) = (runtime()?, Instant::now(), Vec::from_iter(requests));
-        if requests.iter().flat_map(Request::asked).any(|(limit, ..)| limit.lease().is_some()) {
+    pub async fn acquire(&self, call: impl Into<Call>) -> Result<Decision<Lease>, Error> {
+        let (runtime, sent, call) = (runtime()?, Instant::now(), call.into());
+        if call.requests().any(|request| request.limit().lease().is_some()) {
             self.expect_open()?;
         }
-        Ok(self.consume(requests).await?.map(|grant| Lease::new(self, grant, sent, &runtime)))
+        Ok(self.consume(call).await?.map(|grant| Lease::new(self, grant, sent, &runtime)))
     }
 
     /// Acquires as [`acquire`](Self::acquire) does, and waits for up to `timeout` until the missing tokens are released
@@ -43,13 +43,9 @@ impl Gate {
     /// # Errors
     ///
     /// Those of [`wait`](Self::wait).
-    pub async fn acquire_within(
-        &self,
-        requests: impl IntoIterator<Item = Request>,
-        timeout: Duration,
-    ) -> Result<Decision<Lease>, Error> {
+    pub async fn acquire_within(&self, call: impl Into<Call>, timeout: Duration) -> Result<Decision<Lease>, Error> {
         let runtime = runtime()?;
-        let (decision, sent) = self.wait_in_turn(Vec::from_iter(requests), timeout).await?;
+        let (decision, sent) = self.wait_in_turn(call.into(), timeout).await?;
         Ok(decision.map(|grant| Lease::new(self, grant, sent, &runtime)))
     }
 

@@ -1,4 +1,5 @@
 use crate::balance::Balance;
+use crate::call::{Call, Request};
 use crate::decision::Decision;
 use crate::error::Error;
 use crate::gate::Gate;
@@ -6,7 +7,6 @@ use crate::gate::shared::Shared;
 use crate::key::Key;
 use crate::limit::Limit;
 use crate::plan::{Answer, Exception, Ruling, Verb};
-use crate::request::Request;
 
 /// # Looking
 impl Gate {
@@ -16,8 +16,8 @@ impl Gate {
     /// # Errors
     ///
     /// Those of [`consume`](Self::consume).
-    pub async fn check(&self, requests: impl IntoIterator<Item = Request>) -> Result<Decision, Error> {
-        self.decide(self.checked(Verb::check(requests))?).await
+    pub async fn check(&self, call: impl Into<Call>) -> Result<Decision, Error> {
+        self.decide(self.checked(Verb::check(call))?).await
     }
 
     /// The limit with the numbers that count for a key at present, by the [overrides](crate::Overrides) that this gate

@@ -1,5 +1,5 @@
+use crate::call::Request;
 use crate::gate::{Gate, Inner};
-use crate::request::Request;
 use crate::tokens::Tokens;
 
 /// # Operating a gate

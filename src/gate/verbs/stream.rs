@@ -1,11 +1,10 @@
 use super::runtime;
-use crate::call_name::CallName;
+use crate::call::{Call, CallName};
 use crate::decision::Decision;
 use crate::error::{Error, Step};
 use crate::gate::connection::{Connection, within};
 use crate::gate::{Gate, Stream};
 use crate::plan::Verb;
-use crate::request::Request;
 use crate::tokens::Tokens;
 
 /// # Streaming
@@ -17,12 +16,12 @@ impl Gate {
     ///
     /// [`CallError::MixedCosts`](crate::CallError::MixedCosts) for counted requests with different costs; those of
     /// [`consume`](Self::consume).
-    pub async fn stream(&self, requests: impl IntoIterator<Item = Request>) -> Result<Decision<Stream>, Error> {
+    pub async fn stream(&self, call: impl Into<Call>) -> Result<Decision<Stream>, Error> {
         // The settlement needs a runtime.
-        let (runtime, requests) = (runtime()?, Vec::from_iter(requests));
+        let (runtime, call) = (runtime()?, call.into());
         // Different costs are an error now, because after the answer was streamed it is too late.
-        self.checked(Verb::consume(requests.iter().cloned()))?.expect_one_cost()?;
-        Ok(self.consume(requests).await?.map(|grant| Stream::new(self, grant, runtime)))
+        self.checked(Verb::consume(call.clone()))?.expect_one_cost()?;
+        Ok(self.consume(call).await?.map(|grant| Stream::new(self, grant, runtime)))
     }
 
     /// Stores the tokens of a stored call that are used so far.

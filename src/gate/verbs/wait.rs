@@ -4,6 +4,7 @@ use std::time::Duration;
 use tokio::time::Instant;
 
 use super::runtime;
+use crate::call::Call;
 use crate::decision::{Decision, Denied, Grant, Source, span};
 use crate::error::Error;
 use crate::gate::Gate;
@@ -12,7 +13,6 @@ use crate::gate::wait::Turn;
 use crate::overrides::Overrides;
 use crate::plan::{CheckedCall, Verb};
 use crate::reason::Reason;
-use crate::request::Request;
 
 /// # Waiting for tokens
 impl Gate {
@@ -41,21 +41,13 @@ impl Gate {
     /// # Errors
     ///
     /// Those of [`consume`](Self::consume), and [`Error::Stopped`] once the gate was [closed](Self::close).
-    pub async fn wait(
-        &self,
-        requests: impl IntoIterator<Item = Request>,
-        timeout: Duration,
-    ) -> Result<Decision, Error> {
-        self.wait_in_turn(Vec::from_iter(requests), timeout).await.map(|(decision, _)| decision)
+    pub async fn wait(&self, call: impl Into<Call>, timeout: Duration) -> Result<Decision, Error> {
+        self.wait_in_turn(call.into(), timeout).await.map(|(decision, _)| decision)
     }
 
     /// Takes tokens from every limit, or from none, and waits for them in turn. Returns the decision, and the instant
     /// at which the decided call was sent.
-    pub(super) async fn wait_in_turn(
-        &self,
-        requests: Vec<Request>,
-        timeout: Duration,
-    ) -> Result<(Decision, Instant), Error> {
+    pub(super) async fn wait_in_turn(&self, said: Call, timeout: Duration) -> Result<(Decision, Instant), Error> {
         // The timers need a runtime.
         runtime()?;
         self.expect_open()?;
@@ -64,15 +56,15 @@ impl Gate {
         let deadline = Instant::now().checked_add(timeout);
         let mut changes = overrides.as_ref().map(Overrides::changes);
         // Overrides of the limits may change meanwhile.
-        let asked = || self.checked(Verb::consume(requests.iter().cloned()));
+        let asked = || self.checked(Verb::consume(said.clone()));
         let (mut call, mut waiter) = (asked()?, waiters.arrive());
         if !waiter.join(&call)
-            && let Some(grant) = self.prepaid(&requests)
+            && let Some(grant) = self.prepaid(&said)
         {
             return Ok((Decision::Granted(grant), Instant::now()));
         }
         if waiter.waits() && (!call.is_held() || call.is_once()) {
-            match self.check(requests.iter().cloned()).await? {
+            match self.check(said.clone()).await? {
                 // A repeat takes nothing from those who wait.
                 Decision::Granted(Grant { source: Source::Repeated, .. }) => waiter.leave(),
                 Decision::Denied(denied) if is_too_late(&call, &denied, deadline) => {
@@ -93,7 +85,7 @@ impl Gate {
                 }
                 Turn::Late if waiter.is_first() => false,
                 Turn::Late | Turn::Closed => {
-                    let denied = waiter.out_of_turn(self.check(requests.iter().cloned()).await?);
+                    let denied = waiter.out_of_turn(self.check(said.clone()).await?);
                     return Ok((Decision::Denied(denied), Instant::now()));
                 }
             };

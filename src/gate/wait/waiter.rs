@@ -342,7 +342,7 @@ mod tests {
     /// Whether a caller has a turn at once after a refusal during which others did something.
     fn refused(meanwhile: impl FnOnce(&Waiters, &CheckedCall)) -> bool {
         let waiters = Waiters::default();
-        let call = || Verb::consume([LIMIT.key("k")]);
+        let call = || Verb::consume(LIMIT.key("k"));
         let empty = State::new(Tokens::from_micros(-1_000_000), Timestamp::from_micros(0));
         let plan = Plan::new([call()]).unwrap();
         let answer = plan.decide(&[Some(empty)], &[], Timestamp::from_micros(0)).answers.remove(0).unwrap();

@@ -1,12 +1,12 @@
 use super::{Ledger, unfit};
 use crate::algebra::{Flow, TooDeep};
 use crate::balance::Balance;
+use crate::call::Given;
 use crate::decision::Source;
 use crate::error::{Error, FitError};
 use crate::plan::alteration::Alteration;
 use crate::plan::item::{Item, Target};
 use crate::plan::own_row::OwnRow;
-use crate::stored_call::Given;
 use crate::tokens::Tokens;
 
 impl Ledger<'_> {

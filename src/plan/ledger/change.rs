@@ -1,5 +1,5 @@
 use crate::algebra::State;
-use crate::stored_call::CallRow;
+use crate::call::CallRow;
 
 /// A row to write.
 #[derive(Clone, Debug, Eq, PartialEq)]

@@ -17,8 +17,8 @@ use super::item::Target;
 use super::own_row::OwnRow;
 use super::row::Rows;
 use crate::algebra::{Pool, Portion, State, Timestamp};
+use crate::call::CallRow;
 use crate::error::{Error, FitError};
-use crate::stored_call::CallRow;
 use crate::text::Text;
 pub use change::{CallChange, Change};
 

@@ -1,12 +1,12 @@
 use super::Ledger;
 use crate::algebra::Ask;
+use crate::call::CallRow;
 use crate::decision::Source;
 use crate::error::Error;
 use crate::plan::answer::Answer;
 use crate::plan::item::Item;
 use crate::plan::own_row::{OwnRow, Role};
 use crate::receipt::{Charge, Receipt};
-use crate::stored_call::CallRow;
 use crate::tokens::Tokens;
 
 impl Ledger<'_> {

@@ -1,11 +1,11 @@
 use super::{Ledger, unfit};
 use crate::algebra::{Settled, State, Timestamp, Unsettled};
+use crate::call::CallRow;
 use crate::error::{Error, FitError};
 use crate::plan::own_row::{OwnRow, Role};
 use crate::plan::settlement::Settlement;
 use crate::plan::settling::{End, Settling, by_charge};
 use crate::receipt::{Charge, ChargeKind, by_request};
-use crate::stored_call::CallRow;
 use crate::text::Text;
 use crate::tokens::Tokens;
 

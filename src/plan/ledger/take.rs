@@ -2,6 +2,7 @@ use super::shares::Shares;
 use super::taken::Taken;
 use super::{Ledger, unfit};
 use crate::algebra::{Ask, Lacking, Piece, Timestamp, TooDeep, Verdict};
+use crate::call::Given;
 use crate::decision::{Denied, DeniedBy, Source};
 use crate::error::{Error, FitError};
 use crate::plan::alternatives::{alternatives, possible};
@@ -11,7 +12,6 @@ use crate::plan::overruled::denied;
 use crate::plan::own_row::OwnRow;
 use crate::receipt::{Charge, Receipt};
 use crate::standing::Standing;
-use crate::stored_call::Given;
 use crate::tokens::Tokens;
 
 /// The tokens that the items of an alternative take, and the refusals of those that refuse.

@@ -1,9 +1,10 @@
 //! A ledger in cases that no other test of the core meets.
 
 use crate::algebra::{State, Timestamp};
+use crate::call::Call;
 use crate::plan::tests::{BUCKET, NOW, SLOTS, decided, receipt, unlimited, used};
 use crate::plan::{Answer, CallRow, Outcome, Plan, Verb};
-use crate::{DAY, Error, HOUR, Receipt, Request, SECOND, Tokens, split};
+use crate::{DAY, Error, HOUR, Receipt, SECOND, Tokens, split};
 
 /// The outcome of calls over rows, and over stored calls.
 fn over(calls: Vec<Verb>, found: &[Option<State>], known: &[Option<CallRow>]) -> Outcome {
@@ -11,8 +12,8 @@ fn over(calls: Vec<Verb>, found: &[Option<State>], known: &[Option<CallRow>]) ->
 }
 
 /// A call over missing rows: its receipt and its stored call.
-fn stored(requests: impl IntoIterator<Item = Request>) -> (Receipt, CallRow) {
-    let plan = Plan::new([Verb::consume(requests).with_id(1)]).unwrap();
+fn stored(call: impl Into<Call>) -> (Receipt, CallRow) {
+    let plan = Plan::new([Verb::consume(call).with_id(1)]).unwrap();
     let mut outcome = plan.decide(&vec![None; plan.rows().len()], &[None], NOW);
     let row = outcome.calls[0].row().unwrap().clone();
     let Ok(Answer::Granted { receipt, .. }) = outcome.answers.remove(0) else { panic!("the rows are full") };
@@ -30,7 +31,7 @@ fn a_settlement_that_takes_two_rows_down_is_told() {
 
 #[test]
 fn a_repeat_tells_the_standings_of_what_counts() {
-    let requests = || [BUCKET.key("k").once("id"), BUCKET.key("l")];
+    let requests = || Call::from([BUCKET.key("k"), BUCKET.key("l")]).once("id");
     let (_, row) = stored(requests());
     let call = Verb::consume(requests()).under(|_, key| (key.as_str() == "l").then(|| unlimited("")));
     let answers = over(vec![call], &[Some(used(1)), Some(used(1))], &[Some(row)]).answers;
@@ -42,9 +43,9 @@ fn a_repeat_tells_the_standings_of_what_counts() {
 #[test]
 fn a_repeat_behind_the_settlement_does_not_lapse() {
     let request = || BUCKET.key("k").once_for("id", DAY).lapses_after(HOUR);
-    let (receipt, row) = stored([request()]);
+    let (receipt, row) = stored(request());
     let kept_until = row.kept_until;
-    let calls = vec![Verb::settle(receipt, Tokens::ONE), Verb::consume([request()])];
+    let calls = vec![Verb::settle(receipt, Tokens::ONE), Verb::consume(request())];
     let answers = over(calls, &[Some(used(1))], &[Some(row)]).answers;
     let Ok(Answer::Granted { receipt, .. }) = &answers[1] else { panic!("{answers:?}") };
     assert_eq!((receipt.lapses_at, kept_until), (Some(kept_until), NOW.plus(DAY)));
@@ -53,8 +54,8 @@ fn a_repeat_behind_the_settlement_does_not_lapse() {
 /// An id may be used again once its call is gone. Then an old receipt settles nothing of the new call.
 #[test]
 fn a_receipt_settles_no_later_call_with_its_id() {
-    let (old, _) = stored([BUCKET.key("k").cost(2).once("id")]);
-    let (_, row) = stored([BUCKET.key("k").cost(3).once("id")]);
+    let (old, _) = stored(BUCKET.key("k").cost(2).once("id"));
+    let (_, row) = stored(BUCKET.key("k").cost(3).once("id"));
     let answers = over(vec![Verb::settle(old, Tokens::ONE)], &[Some(used(3))], &[Some(row)]).answers;
     assert!(matches!(answers[0], Err(Error::ReceiptUsed { .. })), "{answers:?}");
 }
@@ -64,7 +65,7 @@ fn a_lease_that_holds_nothing_or_is_over_keeps_no_stored_call_from_its_settlemen
     let charged = receipt([SLOTS.key("k").cost(0), BUCKET.key("k").cost(2)]);
     let answers = decided([Verb::settle(charged, Tokens::ONE)], &[Some(used(2)), None]).answers;
     assert!(matches!(answers[0], Ok(Answer::Settled(_))), "{answers:?}");
-    let (receipt, row) = stored([SLOTS.key("k"), BUCKET.key("k").cost(2).lapses_after(HOUR)]);
+    let (receipt, row) = stored(Call::from([SLOTS.key("k"), BUCKET.key("k").cost(2)]).lapses_after(HOUR));
     let answers = over(vec![Verb::settle(receipt, Tokens::ONE)], &[Some(used(2)), None], &[Some(row)]).answers;
     assert!(matches!(answers[0], Ok(Answer::Settled(_))), "{answers:?}");
 }
@@ -95,15 +96,14 @@ fn a_split_of_nothing_charges_nothing_to_its_first_row() {
 #[test]
 fn a_debt_refuses_what_is_asked_beside_a_split() {
     let in_debt = decided([Verb::debit(BUCKET.key("d").cost(11))], &[None]).changes.remove(0).state;
-    let mut requests = split(1, [BUCKET.key("k"), BUCKET.key("l")]);
-    requests.push(BUCKET.key("d").cost(0));
-    let answers = decided([Verb::consume(requests)], &[Some(in_debt), None, None]).answers;
+    let call = split(1, [BUCKET.key("k"), BUCKET.key("l")]).and(BUCKET.key("d").cost(0));
+    let answers = decided([Verb::consume(call)], &[Some(in_debt), None, None]).answers;
     assert!(matches!(answers[0], Ok(Answer::Denied(_))), "{answers:?}");
 }
 
 #[test]
 fn a_change_of_a_stored_call_names_the_call_that_makes_it() {
-    let call = |id: &str| Verb::consume([BUCKET.key("k").once(id)]);
+    let call = |id: &str| Verb::consume(BUCKET.key("k").once(id));
     let calls = over(vec![call("a"), call("b")], &[None], &[None, None]).calls;
     assert_eq!(calls.iter().map(|change| (change.name(), change.call())).collect::<Vec<_>>(), [(0, 0), (1, 1)]);
 }

@@ -1,6 +1,6 @@
 //! How many keys one call may ask.
 
-use tollgate::{BegunByHand, CallError, Decision, Error, Gate, Limit, MINUTE, Request, Tokens, first_of};
+use tollgate::{BegunByHand, Call, CallError, Decision, Error, Gate, Limit, MINUTE, Tokens, first_of};
 
 use crate::teller::run;
 use crate::transactions::terminate;
@@ -8,8 +8,8 @@ use crate::world::{World, limiter, patient};
 
 const TEN: Limit = Limit::token_bucket("ten", 10, MINUTE);
 
-fn of(keys: u32) -> impl Iterator<Item = Request> + Clone {
-    (0..20_000).map(move |n| TEN.key(n % keys).cost(0.000_1))
+fn of(keys: u32) -> Call {
+    (0..20_000).map(move |n| TEN.key(n % keys).cost(0.000_1)).collect()
 }
 
 #[track_caller]

@@ -1,7 +1,7 @@
 //! Rows that were written by hand.
 
 use sqlx::PgTransaction;
-use tollgate::{DAY, Error, FitError, Limit, Limiter, Receipt, SECOND};
+use tollgate::{Call, DAY, Error, FitError, Limit, Limiter, Receipt, SECOND};
 
 use super::{LIMITER, kinds};
 use crate::teller::{Teller, both, left, run, tokens};
@@ -125,11 +125,11 @@ async fn of_several_limits_the_one_whose_row_is_corrupt_is_named() {
         };
         for fault in ["ts = 'infinity'", "list = '{7}'"] {
             let mut teller = Teller::of(&world).await;
-            LIMITER.consume(&mut teller.tx, asks()).await.unwrap().granted().unwrap();
+            LIMITER.consume(&mut teller.tx, asks().collect::<Call>()).await.unwrap().granted().unwrap();
             // One verb reads the rows first, and one locks them without a look.
-            let booked = LIMITER.reserve(&mut teller.tx, asks()).await.unwrap().granted().unwrap();
+            let booked = LIMITER.reserve(&mut teller.tx, asks().collect::<Call>()).await.unwrap().granted().unwrap();
             run(&mut teller.tx, &format!("update tollgate.{table} set {fault} where name = 'b'")).await;
-            let taken = LIMITER.consume(&mut teller.tx, asks()).await.map(drop);
+            let taken = LIMITER.consume(&mut teller.tx, asks().collect::<Call>()).await.map(drop);
             let settled = LIMITER.settle(&mut teller.tx, booked, 2).await.map(drop);
             for answer in [taken, settled] {
                 assert!(matches!(&answer, Err(Error::CorruptRow { limit, .. }) if limit == "b"), "{fault}: {answer:?}");

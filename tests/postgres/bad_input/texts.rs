@@ -3,7 +3,7 @@
 use proptest::prelude::{any, prop};
 use proptest::strategy::{Strategy, ValueTree};
 use proptest::test_runner::TestRunner;
-use tollgate::{Error, Limit, LimitKind, LimitSpec, MINUTE, Storage, Tokens};
+use tollgate::{Call, Error, Limit, LimitKind, LimitSpec, MINUTE, Storage, Tokens};
 
 use super::LIMITER;
 use crate::teller::{Teller, both, left, tokens};
@@ -101,7 +101,8 @@ async fn any_text_is_a_key_of_its_own() {
                 "{text:?}"
             );
         }
-        let grant = limiter.consume(&mut teller.tx, texts.iter().map(|text| limit.key(text))).await.unwrap();
+        let grant =
+            limiter.consume(&mut teller.tx, texts.iter().map(|text| limit.key(text)).collect::<Call>()).await.unwrap();
         let grant = grant.granted().unwrap();
         assert_eq!(grant.receipt.charges.len(), texts.len());
         let stored = teller.rows().await.into_iter().filter(|row| row.storage == limit.spec().storage);

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use tokio::task::JoinSet;
-use tollgate::{Error, HOUR, Limit, MINUTE, Receipt, Sweeper};
+use tollgate::{Call, Error, HOUR, Limit, MINUTE, Receipt, Sweeper};
 
 use super::{USER, consume_in, left, levels, stored, ten};
 use crate::gate::stage::{patient, pool, soon};
@@ -17,10 +17,10 @@ async fn what_nobody_settles_comes_back_less_what_was_reported() {
     let gate = patient(&pool(&world.url(), 3).await).build();
     let ask = |span: Duration| {
         let [org, team, user] = levels(40);
-        [org, team, user.lapses_after(span)]
+        Call::from([org, team, user]).lapses_after(span)
     };
     let stream = gate.stream(ask(Duration::from_millis(300))).await.unwrap().granted().unwrap();
-    consume_in(&world.pool, levels(0).map(|request| request.lapses_after(HOUR))).await;
+    consume_in(&world.pool, Call::from(levels(0)).lapses_after(HOUR)).await;
     stream.add(9_u32);
     stream.report().await.unwrap();
     let reported = sqlx::query_scalar("select count(*) from tollgate.calls where reported > 0");
@@ -86,7 +86,7 @@ async fn reapers_and_late_settlers_give_back_each_call_once() {
     for _ in 0..CALLS {
         let [org, team, user] = levels(5);
         // They lapse at once, for any caller that looks a little later.
-        let asked = [org, team, user.lapses_after(Duration::from_micros(1))];
+        let asked = Call::from([org, team, user]).lapses_after(Duration::from_micros(1));
         receipts.push(Receipt::from(consume_in(&world.pool, asked).await));
     }
     let mut workers = JoinSet::new();
@@ -122,15 +122,15 @@ fn a_call_that_cannot_be_given_back_leaves_the_others_alone() {
         let world = World::new().await;
         let wallet = Limit::wallet("full");
         for key in 0..100 {
-            consume_in(&world.pool, [USER.key(key).cost(5).lapses_after(Duration::from_micros(1))]).await;
+            consume_in(&world.pool, USER.key(key).cost(5).lapses_after(Duration::from_micros(1))).await;
         }
         let gate = patient(&pool(&world.url(), 1).await).build();
         gate.credit(wallet.global().cost(5)).await.unwrap();
-        consume_in(&world.pool, [wallet.global().cost(5).lapses_after(Duration::from_micros(1))]).await;
+        consume_in(&world.pool, wallet.global().cost(5).lapses_after(Duration::from_micros(1))).await;
         world.sql(&format!("update tollgate.durable set value = {}, full_at = '9999-01-01'", i64::MAX)).await;
         world.sql("update tollgate.calls set lapses_at = 'epoch' where name = 'full'").await;
-        consume_in(&world.pool, [USER.key("later").lapses_after(HOUR)]).await;
-        consume_in(&world.pool, [USER.key("torn").lapses_after(Duration::from_micros(1))]).await;
+        consume_in(&world.pool, USER.key("later").lapses_after(HOUR)).await;
+        consume_in(&world.pool, USER.key("torn").lapses_after(Duration::from_micros(1))).await;
         world.sql("update tollgate.calls set lapses_at = 'epoch', charges = '3' where key = 'torn'").await;
         assert_eq!(sweeper().reap(&world.pool).await.unwrap(), 100);
         assert_eq!(stored(&mut world.connect().await).await, 3, "both stay owed, and one has not lapsed");

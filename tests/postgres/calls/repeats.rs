@@ -6,7 +6,7 @@ use sqlx::Connection;
 use sqlx::postgres::PgPoolOptions;
 use tokio::sync::Barrier;
 use tokio::task::JoinSet;
-use tollgate::{Decision, Error, HOUR, Limit, MINUTE, OnFailure, Source, Sweeper};
+use tollgate::{Call, Decision, Error, HOUR, Limit, MINUTE, OnFailure, Source, Sweeper};
 
 use super::{consume_in, left, levels, stored, ten};
 use crate::gate::stage::{EVER, one_connection, patient, pool, soon};
@@ -31,7 +31,7 @@ async fn of_all_who_ask_with_one_id_at_once_one_is_charged() {
             for job in 0..JOBS {
                 barrier.wait().await;
                 let [org, team, user] = levels(7);
-                let asked = [org, team.once(job), user];
+                let asked = Call::from([org, team, user]).once(job);
                 granted.push(if caller < 4 {
                     gate.consume(asked).await.unwrap().granted().unwrap()
                 } else {
@@ -67,16 +67,15 @@ async fn a_call_whose_answer_was_lost_is_asked_again_and_charged_once() {
         for statement in 1.. {
             world.sql("truncate tollgate.ephemeral, tollgate.durable, tollgate.calls").await;
             if key == "there" {
-                consume_in(&world.pool, [durable.key(key).tracked_for(HOUR), ephemeral.key(key)]).await;
+                consume_in(&world.pool, Call::from([durable.key(key), ephemeral.key(key)]).tracked_for(HOUR)).await;
                 world.sql("update tollgate.durable set value = 0").await;
                 world.sql("update tollgate.ephemeral set value = 0").await;
             }
             // More than half, so that a second charge would be refused.
             let ask = || {
                 let limits = if both_tables { vec![&durable, &ephemeral] } else { vec![&durable] };
-                let mut asked: Vec<_> = limits.into_iter().map(|limit| limit.key(key).cost(60)).collect();
-                asked[0] = asked[0].clone().once("job");
-                gate.consume(asked)
+                let asked: Call = limits.into_iter().map(|limit| limit.key(key).cost(60)).collect();
+                gate.consume(asked.once("job"))
             };
             gate.consume(durable.key("others")).await.unwrap().granted().unwrap();
             proxy.cut_after(statement);
@@ -110,17 +109,18 @@ async fn who_asks_again_after_the_receipt_was_used_is_not_charged_again() {
     let world = World::new().await;
     let gate = patient(&pool(&world.url(), 3).await).build();
     for limit in ten() {
-        let ask = || limit.global().cost(8).once("job");
+        let ask_for = |cost: u32| limit.global().cost(cost).once("job");
+        let ask = || ask_for(8);
         let first = gate.consume(ask()).await.unwrap().granted().unwrap();
         gate.settle(first.clone(), 6).await.unwrap();
-        for again in [gate.consume(ask()).await.unwrap().granted().unwrap(), consume_in(&world.pool, [ask()]).await] {
+        for again in [gate.consume(ask()).await.unwrap().granted().unwrap(), consume_in(&world.pool, ask()).await] {
             assert_eq!((again.source, &again.receipt), (Source::Repeated, &first.receipt));
             let error = gate.settle(again, 0).await.unwrap_err();
             assert!(matches!(error, Error::ReceiptUsed { .. }), "{error}");
         }
         let check = gate.check(ask()).await.unwrap().granted().unwrap();
         assert_eq!(check.source, Source::Repeated);
-        for call in [gate.consume(ask().cost(7)).await, gate.check(ask().cost(7)).await] {
+        for call in [gate.consume(ask_for(7)).await, gate.check(ask_for(7)).await] {
             assert!(matches!(&call, Err(Error::OnceMismatch { limit }) if limit == "ten"), "{call:?}");
         }
         assert_eq!(left(&world.pool, limit.global()).await, 4);
@@ -138,7 +138,7 @@ async fn an_id_is_forgotten_when_it_need_not_be_known_any_more() {
     teller.consume(0.0, limit.global().cost(0).tracked_for(HOUR)).await.granted().unwrap();
     teller.consume(0.0, limit.key("held").cost(0).once_for("held", HOUR)).await.granted().unwrap();
     teller.commit().await;
-    consume_in(&world.pool, [limit.key("now").cost(0).once_for("now", HOUR)]).await;
+    consume_in(&world.pool, limit.key("now").cost(0).once_for("now", HOUR)).await;
     let sweeper = |seconds| Sweeper::new().share(100).margin(MINUTE).at(second(seconds));
     let forgotten = async |seconds| sweeper(seconds).sweep(&world.pool).await.unwrap().calls;
     assert_eq!(forgotten(3_659.999_999).await, 0);
@@ -169,7 +169,7 @@ async fn an_id_is_not_forgotten_while_its_call_is_settled() {
     let proxy = Proxy::new(&world.url());
     let mut conn = proxy.connect().await;
     let [limit, _] = ten();
-    let grant = consume_in(&world.pool, [limit.key("k").cost(4).once_for("job", HOUR)]).await;
+    let grant = consume_in(&world.pool, limit.key("k").cost(4).once_for("job", HOUR)).await;
     let later = Sweeper::new().share(100).margin(MINUTE).at(grant.decided_at + 2 * HOUR);
     proxy.hold_after(3);
     let settled = tokio::spawn(async move {
@@ -273,13 +273,13 @@ async fn a_look_during_which_a_lease_is_taken_looks_again() {
         let ask = move || limit.global().once("job");
         let mut conn = proxy.connect().await;
         let before = proxy.statements();
-        limiter().check(&mut conn, [ask()]).await.unwrap().granted().unwrap();
+        limiter().check(&mut conn, ask()).await.unwrap().granted().unwrap();
         let of_one = proxy.statements() - before;
         proxy.hold_after(of_one - 1);
         let held = ask();
-        let look = tokio::spawn(async move { limiter().check(&mut conn, [held]).await });
+        let look = tokio::spawn(async move { limiter().check(&mut conn, held).await });
         soon(proxy.until_held()).await;
-        consume_in(&world.pool, [ask()]).await;
+        consume_in(&world.pool, ask()).await;
         let before = proxy.statements();
         proxy.release();
         let seen = soon(look).await.unwrap().unwrap().granted().unwrap();

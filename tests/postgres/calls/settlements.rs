@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 
 use tokio::sync::Barrier;
 use tokio::task::JoinSet;
-use tollgate::{BegunByHand, Error, Grant, HOUR, Limit, Receipt, Request};
+use tollgate::{BegunByHand, Call, Error, Grant, HOUR, Limit, Receipt, Request};
 
 use super::{consume_in, left, levels, rows_and_calls, settle, stored, ten};
 use crate::gate::stage::{EVER, patient, pool, soon};
@@ -19,7 +19,7 @@ async fn a_receipt_is_used_once_in_either_table_and_by_either_of_the_two() {
     for limit in ten() {
         let asked = || limit.key("shared").cost(3).lapses_after(HOUR);
         let of_gate = gate.consume(asked()).await.unwrap().granted().unwrap();
-        let of_limiter = consume_in(&world.pool, [asked()]).await;
+        let of_limiter = consume_in(&world.pool, asked()).await;
         let mut tx = world.begin().await;
         limiter().settle(&mut tx, of_gate.clone(), 1).await.unwrap();
         tx.commit().await.unwrap();
@@ -50,7 +50,7 @@ async fn a_settlement_uses_its_call_and_no_other_and_none_outside_of_a_transacti
         let with = |request: Request, id| if has_id { request.once(id) } else { request.lapses_after(HOUR) };
         let mut grants = Vec::new();
         for (limit, key, id) in [(limit, "k", "a"), (limit, "k", "b"), (limit, "l", "a"), (&other, "k", "a")] {
-            grants.push(consume_in(&world.pool, [with(limit.key(key), id)]).await);
+            grants.push(consume_in(&world.pool, with(limit.key(key), id)).await);
         }
         let before = rows_and_calls(&world).await;
         let outside = &mut BegunByHand(&mut conn);
@@ -88,7 +88,7 @@ async fn three_levels_are_settled_together_or_not_at_all() {
     };
     for used in [10, 40, 70] {
         let [org, team, user] = levels(40);
-        let grant = gate.consume([org.lapses_after(HOUR), team, user]).await.unwrap().granted().unwrap();
+        let grant = gate.consume(Call::from([org, team, user]).lapses_after(HOUR)).await.unwrap().granted().unwrap();
         assert_eq!(balances().await, [960; 3]);
         // One corrupt row fails all.
         world.sql("update tollgate.durable set list = '{9}' where name = 'team'").await;
@@ -116,7 +116,7 @@ async fn of_all_who_settle_one_receipt_at_once_one_succeeds() {
     let mut receipts = Vec::new();
     for _ in 0..RECEIPTS {
         let [org, team, user] = levels(10);
-        let grant = gate.consume([org, team, user.tracked_for(HOUR)]).await.unwrap().granted().unwrap();
+        let grant = gate.consume(Call::from([org, team, user]).tracked_for(HOUR)).await.unwrap().granted().unwrap();
         receipts.push(Receipt::from(grant));
     }
     let (barrier, used) = (Arc::new(Barrier::new(CALLERS)), Arc::new(AtomicU32::new(0)));
@@ -159,12 +159,12 @@ async fn a_stream_is_settled_at_what_was_counted_also_where_it_was_dropped() {
         soon(async { while left(&world.pool, limit.global()).await != left_over {} }).await;
     };
     for keeps in [false, true] {
-        let asked = || if keeps { limit.global().cost(40).lapses_after(HOUR) } else { limit.global().cost(40) };
-        let stream = gate.stream([asked()]).await.unwrap().granted().unwrap();
+        let asked = || if keeps { limit.global().cost(40).lapses_after(HOUR) } else { limit.global().cost(40).into() };
+        let stream = gate.stream(asked()).await.unwrap().granted().unwrap();
         stream.add(30_u32);
         drop(stream);
         is_left(70).await;
-        let stream = gate.stream([asked()]).await.unwrap().granted().unwrap();
+        let stream = gate.stream(asked()).await.unwrap().granted().unwrap();
         stream.add(50_u32);
         assert_eq!(stream.used(), tokens(50));
         stream.settle().await.unwrap();

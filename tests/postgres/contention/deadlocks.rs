@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
 use fastrand::Rng;
 use sqlx::{Connection, PgConnection};
 use tokio::task::JoinSet;
-use tollgate::{Decision, Limit, SECOND, Tokens};
+use tollgate::{Call, Decision, Limit, SECOND, Tokens};
 
 use super::{EVER, LIMITER, Sweeper, some, take};
 use crate::gate::stage::soon;
@@ -49,10 +49,10 @@ async fn limits_asked_together_in_any_order_never_deadlock_and_balance_to_the_to
                 let mut tx = conn.begin().await.unwrap();
                 if dice.u8(..4) == 0 {
                     run(&mut tx, "savepoint theirs").await;
-                    let _ = LIMITER.consume(&mut tx, ask()).await.unwrap();
+                    let _ = LIMITER.consume(&mut tx, ask().collect::<Call>()).await.unwrap();
                     run(&mut tx, "rollback to savepoint theirs").await;
                 }
-                let Decision::Granted(grant) = LIMITER.consume(&mut tx, ask()).await.unwrap() else {
+                let Decision::Granted(grant) = LIMITER.consume(&mut tx, ask().collect::<Call>()).await.unwrap() else {
                     tx.commit().await.unwrap();
                     continue;
                 };
@@ -104,7 +104,7 @@ async fn reserving_settling_and_cancelling_several_limits_never_deadlock() {
             for _ in 0..20 {
                 let ask = some(&mut dice, 2..=4, 4).into_iter().map(|which| limits[which].key("k").cost(2));
                 let mut tx = conn.begin().await.unwrap();
-                let mut booked = LIMITER.reserve(&mut tx, ask).await.unwrap().granted().unwrap();
+                let mut booked = LIMITER.reserve(&mut tx, ask.collect::<Call>()).await.unwrap().granted().unwrap();
                 tx.commit().await.unwrap();
                 // In any order: the plan sorts them.
                 booked.receipt.charges.reverse();

@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 
 use chrono::{DateTime, Utc};
 use sqlx::Connection;
-use tollgate::{BegunByHand, Error, HOUR, Limit, Limiter, MINUTE, SECOND, SetupFault, Tokens, migrate};
+use tollgate::{BegunByHand, Call, Error, HOUR, Limit, Limiter, MINUTE, SECOND, SetupFault, Tokens, migrate};
 
 use super::{LIMITER, apart, sharded};
 use crate::gate::stage::{EVER, patient};
@@ -72,7 +72,7 @@ async fn parts_fall_into_different_shards_whatever_their_number() {
     for parts in (0..=11).map(|power| 1_u16 << power) {
         let mut tx = world.pool.begin().await.unwrap();
         let asks = keys.iter().map(|key| limit.key(key));
-        Limiter::new().parts(parts).consume(&mut tx, asks).await.unwrap().granted().unwrap();
+        Limiter::new().parts(parts).consume(&mut tx, asks.collect::<Call>()).await.unwrap().granted().unwrap();
         // Each key lies in the first part that falls into its shard, and each shard has one.
         let sql = "with numbers as (
                        select min(n)::int2 as part, ((hashint2(n::int2)::int8 + 2147483648) * $1 >> 32)::int4 as shard
@@ -99,7 +99,9 @@ async fn outside_a_transaction_nothing_is_taken_whoever_began_it() {
             assert!(matches!(refused, Err(Error::NotInTransaction)), "{refused:?}");
             let refused = limiter.debit(&mut BegunByHand(&mut conn), limit.key("k")).await;
             assert!(matches!(refused, Err(Error::NotInTransaction)), "{refused:?}");
-            let refused = limiter.consume(&mut BegunByHand(&mut conn), apart().iter().map(|key| limit.key(key))).await;
+            let refused = limiter
+                .consume(&mut BegunByHand(&mut conn), apart().iter().map(|key| limit.key(key)).collect::<Call>())
+                .await;
             assert!(matches!(refused, Err(Error::NotInTransaction)), "{refused:?}");
             assert!(limiter.balance(&mut conn, limit.key("k")).await.unwrap().is_full());
         }
@@ -147,13 +149,16 @@ async fn wrong_parts_are_an_error_with_a_name_and_mint_no_second_row() {
                             let patient = limiter.clone().lock_timeout(SECOND);
                             patient.consume(&mut tx, ask().cost(7)).await.map(|decision| decision.is_granted())
                         }
-                        2 => limiter.consume(&mut tx, all()).await.map(|decision| decision.is_granted()),
+                        2 => limiter
+                            .consume(&mut tx, all().collect::<Call>())
+                            .await
+                            .map(|decision| decision.is_granted()),
                         3 => limiter.reserve(&mut tx, ask()).await.map(|decision| decision.is_granted()),
                         // With the right parts these verbs would change the rows, so they are left out.
                         4 | 8..11 if said == tables => Ok(false),
                         4 => limiter.debit(&mut tx, ask()).await.map(|_| true),
                         5 => gate.consume(ask()).await.map(|decision| decision.is_granted()),
-                        6 => gate.consume(all()).await.map(|decision| decision.is_granted()),
+                        6 => gate.consume(all().collect::<Call>()).await.map(|decision| decision.is_granted()),
                         7 => gate.reserve(ask()).await.map(|decision| decision.is_granted()),
                         8 => gate.debit(ask()).await.map(|_| true),
                         9 => limiter.credit(&mut tx, ask()).await.map(|_| true),

@@ -1,7 +1,7 @@
 //! The settings of a transaction that nodes have to know.
 
 use sqlx::PgConnection;
-use tollgate::{Error, Limit, MINUTE, SECOND};
+use tollgate::{Call, Error, Limit, MINUTE, SECOND};
 
 use super::{LIMITER, apart};
 use crate::gate::stage::{EVER, patient, pool};
@@ -50,9 +50,9 @@ fn nodes_are_told_settings_alone() {
         sqlx::raw_sql("set citus.log_remote_commands = on").execute(&pool).await.unwrap();
         let (limit, keys) = (Limit::token_bucket("ten", 10, EVER), apart());
         let asks = || keys.iter().map(|key| limit.key(key));
-        patient(&pool).parts(PARTS).build().consume(asks()).await.unwrap().granted().unwrap();
+        patient(&pool).parts(PARTS).build().consume(asks().collect::<Call>()).await.unwrap().granted().unwrap();
         let mut tx = pool.begin().await.unwrap();
-        LIMITER.lock_timeout(SECOND).consume(&mut tx, asks()).await.unwrap().granted().unwrap();
+        LIMITER.lock_timeout(SECOND).consume(&mut tx, asks().collect::<Call>()).await.unwrap().granted().unwrap();
         tx.commit().await.unwrap();
     });
     let told: Vec<_> = log.lines().filter(|line| line.contains("issuing") && line.contains("lock_timeout")).collect();

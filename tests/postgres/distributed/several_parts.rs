@@ -1,7 +1,7 @@
 //! A call over several parts takes from all of them or from none.
 
 use sqlx::PgConnection;
-use tollgate::{Error, Limit, SECOND, Source, Tokens};
+use tollgate::{Call, Error, Limit, SECOND, Source, Tokens};
 
 use super::{LIMITER, apart, fill, sharded_as};
 use crate::cancellation::{Cut, Cuts};
@@ -43,13 +43,13 @@ async fn a_call_over_several_parts_that_fails_takes_nothing() {
             let asks = || keys.iter().map(|key| limit.key(key).cost(2));
             for limiter in [LIMITER, LIMITER.lock_timeout(SECOND)] {
                 let mut tx = world.pool.begin().await.unwrap();
-                let failed = limiter.consume(&mut tx, asks()).await;
+                let failed = limiter.consume(&mut tx, asks().collect::<Call>()).await;
                 assert_eq!(fault(&failed.unwrap_err()), name, "{limit:?}");
                 // It may roll back a transaction that is aborted anyway.
                 drop(tx.commit().await);
                 assert_full(&mut conn, &limit, &keys).await;
             }
-            assert_eq!(fault(&gate.consume(asks()).await.unwrap_err()), name);
+            assert_eq!(fault(&gate.consume(asks().collect::<Call>()).await.unwrap_err()), name);
             assert_full(&mut conn, &limit, &keys).await;
         }
     }
@@ -60,7 +60,7 @@ async fn a_call_over_several_parts_that_fails_takes_nothing() {
 async fn calls_with_ids_in_several_parts_are_repeated_each_from_its_own() {
     let world = World::of_parts(PARTS).await;
     let limit = Limit::token_bucket("ten", 10, EVER);
-    let calls = || (0..24).map(|key| [limit.key(key).cost(2).once("id")]);
+    let calls = || (0..24).map(|key| limit.key(key).cost(2).once("id"));
     for source in [Source::Database, Source::Repeated] {
         let mut tx = world.pool.begin().await.unwrap();
         for answer in LIMITER.consume_each(&mut tx, calls()).await.unwrap() {
@@ -87,10 +87,10 @@ async fn a_call_over_several_parts_that_is_busy_or_refused_takes_nothing() {
         LIMITER.debit(&mut holder, limit.key(last).cost(10)).await.unwrap();
 
         let mut tx = world.pool.begin().await.unwrap();
-        let busy = LIMITER.lock_timeout(SECOND / 20).consume(&mut tx, asks()).await;
+        let busy = LIMITER.lock_timeout(SECOND / 20).consume(&mut tx, asks().collect::<Call>()).await;
         assert!(matches!(busy, Err(Error::Locked { .. })), "{busy:?}");
         tx.commit().await.unwrap();
-        let busy = gate.consume(asks()).await;
+        let busy = gate.consume(asks().collect::<Call>()).await;
         assert!(matches!(busy, Err(Error::Locked { .. })), "{busy:?}");
         assert_full(&mut conn, &limit, &keys).await;
         assert_eq!(rows_of(&world, limit.name()).await, 0, "nor does a row stay");
@@ -98,10 +98,10 @@ async fn a_call_over_several_parts_that_is_busy_or_refused_takes_nothing() {
         holder.commit().await.unwrap();
         let rows = rows_of(&world, limit.name()).await;
         let mut tx = world.pool.begin().await.unwrap();
-        let denied = LIMITER.consume(&mut tx, asks()).await.unwrap().denied().unwrap();
+        let denied = LIMITER.consume(&mut tx, asks().collect::<Call>()).await.unwrap().denied().unwrap();
         assert_eq!(denied.key.as_str(), last);
         tx.commit().await.unwrap();
-        gate.consume(asks()).await.unwrap().denied().unwrap();
+        gate.consume(asks().collect::<Call>()).await.unwrap().denied().unwrap();
         assert_full(&mut conn, &limit, others).await;
         assert_eq!(rows_of(&world, limit.name()).await, rows);
         world.sql("truncate tollgate.ephemeral, tollgate.durable").await;
@@ -117,7 +117,7 @@ async fn a_call_over_several_parts_that_is_dropped_and_rolled_back_takes_nothing
     let (limiter, mut cuts) = (LIMITER, Cuts::default());
     loop {
         let mut tx = pool.begin().await.unwrap();
-        let call = limiter.consume(&mut tx, keys.iter().map(|key| limit.key(key)));
+        let call = limiter.consume(&mut tx, keys.iter().map(|key| limit.key(key)).collect::<Call>());
         let done = Cut::after(cuts.waits, call).await;
         drop(tx);
         // It is rolled back when the connection is used next.

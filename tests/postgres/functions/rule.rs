@@ -237,9 +237,9 @@ impl Walk {
             leaving.iter().fold(request, |request, leaving| request.leaving(Tokens::from_micros(*leaving)))
         };
         match verb {
-            "consume" => Verb::consume([request()]),
-            "reserve" => Verb::reserve([request()]),
-            "check" => Verb::check([request()]),
+            "consume" => Verb::consume(request()),
+            "reserve" => Verb::reserve(request()),
+            "check" => Verb::check(request()),
             "credit" => Verb::credit(request()),
             "debit" => Verb::debit(request()),
             "reset" => Verb::reset(request()),
@@ -257,7 +257,7 @@ impl Walk {
 
     /// That of a charge of so much.
     fn receipt(&self, amount: i64, until: i64, ready_at: i64) -> Receipt {
-        let free = Verb::consume([self.limit.key(self.key.clone()).cost(Tokens::ZERO)]);
+        let free = Verb::consume(self.limit.key(self.key.clone()).cost(Tokens::ZERO));
         let outcome = Plan::new([free]).unwrap().decide(&[None], &[], Timestamp::from_micros(0));
         let Ok(Answer::Granted { receipt, .. }) = &outcome.answers[0] else { panic!("{outcome:?}") };
         let mut receipt = serde_json::to_value(receipt).unwrap();

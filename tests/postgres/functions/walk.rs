@@ -346,8 +346,8 @@ impl Walk {
     }
 }
 
-fn once(request: Request, id: Id) -> Request {
-    if let Some(id) = id { request.once(id) } else { request }
+fn once(request: Request, id: Id) -> tollgate::Call {
+    if let Some(id) = id { request.once(id) } else { request.into() }
 }
 
 fn taken(requests: &[Request], decision: Result<Decision, Error>) -> (Told, Option<Charged>) {

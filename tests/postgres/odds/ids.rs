@@ -2,7 +2,7 @@
 
 use sqlx::Connection;
 use tokio::task::JoinSet;
-use tollgate::{Error, HOUR, Limit, Limiter, Receipt, Source, Sweeper};
+use tollgate::{Call, Error, HOUR, Limit, Limiter, Receipt, Source, Sweeper};
 
 use super::{BUCKET, MOMENT};
 use crate::calls::{consume_in, left};
@@ -84,7 +84,7 @@ async fn an_id_is_locked_after_the_rows_of_its_limits() {
     for who in ["reaper", "limiter", "gate"] {
         world.sql("truncate tollgate.durable, tollgate.calls").await;
         let span = if who == "reaper" { MOMENT } else { HOUR };
-        let ask = || [org.global(), user.global().once("job").lapses_after(span)];
+        let ask = || Call::from([org.global(), user.global()]).once("job").lapses_after(span);
         let receipt = Receipt::from(consume_in(&world.pool, ask()).await);
         let mut held = world.connect().await;
         let mut tx = held.begin().await.unwrap();
@@ -129,7 +129,7 @@ async fn a_call_of_a_batch_whose_row_is_locked_leaves_its_id_alone() {
                    execute function wait()";
     world.sql(trigger).await;
     consume_in(&world.pool, [slow.global()]).await;
-    let job = [org.global(), user.global().once("job").lapses_after(HOUR)];
+    let job = Call::from([org.global(), user.global()]).once("job").lapses_after(HOUR);
     let receipt = Receipt::from(consume_in(&world.pool, job).await);
     let [mut held, mut admin] = [world.admin().await, world.admin().await];
     let mut tx = held.begin().await.unwrap();

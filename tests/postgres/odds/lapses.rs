@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use chrono::{DateTime, Utc};
-use tollgate::{Error, Limit, Limiter, SECOND, Step, Sweeper};
+use tollgate::{Call, Error, Limit, Limiter, SECOND, Step, Sweeper};
 
 use super::{BUCKET, MOMENT};
 use crate::calls::{consume_in, left, stored};
@@ -122,7 +122,7 @@ async fn a_locked_row_holds_up_no_other_lapse() {
     for key in 0..3 {
         for _ in 0..2 {
             Limiter::new()
-                .consume(&mut tx, [org.global(), user.key(key).lapses_after(Duration::from_micros(1))])
+                .consume(&mut tx, Call::from([org.global(), user.key(key)]).lapses_after(Duration::from_micros(1)))
                 .await
                 .unwrap()
                 .granted()
@@ -151,7 +151,7 @@ async fn what_a_killed_reaper_has_begun_comes_back_once() {
         consume_in(&world.pool, ask().map(|request| request.cost(500))).await;
         for _ in 0..3 {
             let [bucket, window, ephemeral] = ask();
-            consume_in(&world.pool, [bucket, window, ephemeral.lapses_after(MOMENT)]).await;
+            consume_in(&world.pool, Call::from([bucket, window, ephemeral]).lapses_after(MOMENT)).await;
         }
         let wire = one_connection(proxy.options()).await;
         let lost = proxy.lost_answers();

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use tollgate::algebra::Timestamp;
 use tollgate::plan::{Exception, Ruling};
-use tollgate::{DAY, HOUR, Limit, Receipt, Request, Storage, Tokens, first_of, split};
+use tollgate::{Call, DAY, HOUR, Limit, Receipt, Storage, Tokens, first_of, split};
 
 use super::verb::Verb;
 
@@ -41,10 +41,10 @@ pub(crate) struct Role {
 #[derive(Clone, Copy)]
 pub(crate) enum Before {
     Nothing,
-    Consume(fn(&str) -> Vec<Request>),
-    Reserve(fn(&str) -> Vec<Request>),
+    Consume(fn(&str) -> Call),
+    Reserve(fn(&str) -> Call),
     /// So long ago that it has lapsed.
-    Lapsed(fn(&str) -> Vec<Request>),
+    Lapsed(fn(&str) -> Call),
 }
 
 /// The rows before the sessions begin.
@@ -95,32 +95,32 @@ pub(crate) const OF_ONE_ROW: Cast = Cast {
     starts: &[Start::Empty, Start::Scarce],
     is_drawn: false,
     roles: &[
-        role("consume", |key, _| Verb::Consume(vec![PLAN.key(key)])),
-        role("consume up to", |key, _| Verb::Consume(vec![PLAN.key(key).cost(3).up_to(1)])),
-        role("consume leaving", |key, _| Verb::Consume(vec![PLAN.key(key).leaving(1)])),
-        role("consume in vain", |key, _| Verb::Vain(vec![PLAN.key(key)])).not_for_gates(),
-        role("reserve", |key, _| Verb::Reserve(vec![PLAN.key(key).cost(2)])),
-        role("credit", |key, _| Verb::Credit(PLAN.key(key))),
-        role("debit", |key, _| Verb::Debit(PLAN.key(key).cost(2))),
+        role("consume", |key, _| Verb::Consume(PLAN.key(key).into())),
+        role("consume up to", |key, _| Verb::Consume(PLAN.key(key).cost(3).up_to(1).into())),
+        role("consume leaving", |key, _| Verb::Consume(PLAN.key(key).leaving(1).into())),
+        role("consume in vain", |key, _| Verb::Vain(PLAN.key(key).into())).not_for_gates(),
+        role("reserve", |key, _| Verb::Reserve(PLAN.key(key).cost(2).into())),
+        role("credit", |key, _| Verb::Credit(PLAN.key(key).into())),
+        role("debit", |key, _| Verb::Debit(PLAN.key(key).cost(2).into())),
         role("reset", |key, _| Verb::Reset(PLAN.key(key))),
-        role("check", |key, _| Verb::Check(vec![PLAN.key(key)])),
+        role("check", |key, _| Verb::Check(PLAN.key(key).into())),
         role("balance", |key, _| Verb::Balance(PLAN.key(key))),
-        role("once", |key, _| Verb::Consume(vec![PLAN.key(key).once("x")])).has_id(),
-        role("lapses", |key, _| Verb::Consume(vec![PLAN.key(key).lapses_after(HOUR)])).not_for_gates(),
-        role("once, lapses", |key, _| Verb::Consume(vec![PLAN.key(key).once("x").lapses_after(HOUR)]))
+        role("once", |key, _| Verb::Consume(PLAN.key(key).once("x"))).has_id(),
+        role("lapses", |key, _| Verb::Consume(PLAN.key(key).lapses_after(HOUR))).not_for_gates(),
+        role("once, lapses", |key, _| Verb::Consume(PLAN.key(key).once("x").lapses_after(HOUR)))
             .has_id()
             .not_for_gates(),
         role("each", |key, _| Verb::Each(vec![vec![PLAN.key(key)], vec![PLAN.key(key).cost(2)]])),
-        after("settle", Before::Consume(|key| vec![PLAN.key(key)]), |_, receipt| Verb::Settle(receipt, Tokens::ZERO)),
-        after("settle above", Before::Consume(|key| vec![PLAN.key(key)]), |_, receipt| {
+        after("settle", Before::Consume(|key| PLAN.key(key).into()), |_, receipt| Verb::Settle(receipt, Tokens::ZERO)),
+        after("settle above", Before::Consume(|key| PLAN.key(key).into()), |_, receipt| {
             Verb::Settle(receipt, Tokens::new(3))
         }),
-        after("settle tracked", Before::Consume(|key| vec![PLAN.key(key).tracked_for(HOUR)]), |_, receipt| {
+        after("settle tracked", Before::Consume(|key| PLAN.key(key).tracked_for(HOUR)), |_, receipt| {
             Verb::Settle(receipt, Tokens::ZERO)
         }),
-        after("cancel", Before::Reserve(|key| vec![PLAN.key(key).cost(2)]), |_, receipt| Verb::Cancel(receipt)),
-        after("reap", Before::Lapsed(|key| vec![PLAN.key(key).lapses_after(HOUR)]), |_, _| Verb::Reap).not_for_gates(),
-        after("settle lapsed", Before::Lapsed(|key| vec![PLAN.key(key).lapses_after(HOUR)]), |_, receipt| {
+        after("cancel", Before::Reserve(|key| PLAN.key(key).cost(2).into()), |_, receipt| Verb::Cancel(receipt)),
+        after("reap", Before::Lapsed(|key| PLAN.key(key).lapses_after(HOUR)), |_, _| Verb::Reap).not_for_gates(),
+        after("settle lapsed", Before::Lapsed(|key| PLAN.key(key).lapses_after(HOUR)), |_, receipt| {
             Verb::Settle(receipt, Tokens::ZERO)
         })
         .not_for_gates(),
@@ -133,18 +133,18 @@ pub(crate) const OF_TWO_ROWS: Cast = Cast {
     starts: &[Start::Empty, Start::Scarce],
     is_drawn: false,
     roles: &[
-        role("consume both", |key, _| Verb::Consume(vec![PLAN.key(key), TEAM.key(key)])),
-        role("consume both, the other first", |key, _| Verb::Consume(vec![TEAM.key(key), PLAN.key(key)])),
-        role("reserve both", |key, _| Verb::Reserve(vec![TEAM.key(key).cost(2), PLAN.key(key)])),
+        role("consume both", |key, _| Verb::Consume(Call::from([PLAN.key(key), TEAM.key(key)]))),
+        role("consume both, the other first", |key, _| Verb::Consume(Call::from([TEAM.key(key), PLAN.key(key)]))),
+        role("reserve both", |key, _| Verb::Reserve(Call::from([TEAM.key(key).cost(2), PLAN.key(key)]))),
         role("each of both", |key, _| Verb::Each(vec![vec![TEAM.key(key)], vec![PLAN.key(key)]])),
         role("first of", |key, _| Verb::Consume(first_of([[PLAN.key(key)], [TEAM.key(key)]]))),
         role("first of, the other first", |key, _| Verb::Consume(first_of([[TEAM.key(key)], [PLAN.key(key)]]))),
         role("split", |key, _| Verb::Consume(split(2, [TEAM.key(key), PLAN.key(key)]))),
-        role("both once", |key, _| Verb::Consume(vec![PLAN.key(key).once("x"), TEAM.key(key)])).has_id(),
-        after("settle both", Before::Consume(|key| vec![TEAM.key(key), PLAN.key(key)]), |_, receipt| {
+        role("both once", |key, _| Verb::Consume(Call::from([PLAN.key(key), TEAM.key(key)]).once("x"))).has_id(),
+        after("settle both", Before::Consume(|key| Call::from([TEAM.key(key), PLAN.key(key)])), |_, receipt| {
             Verb::Settle(receipt, Tokens::ZERO)
         }),
-        role("consume one", |key, _| Verb::Consume(vec![TEAM.key(key)])),
+        role("consume one", |key, _| Verb::Consume(TEAM.key(key).into())),
         role("reset one", |key, _| Verb::Reset(TEAM.key(key))),
     ],
 };
@@ -155,14 +155,14 @@ pub(crate) const OF_LEASES: Cast = Cast {
     starts: &[Start::Empty, Start::Scarce],
     is_drawn: false,
     roles: &[
-        role("acquire", |key, _| Verb::Consume(vec![SEATS.key(key)])),
-        role("acquire beside", |key, _| Verb::Consume(vec![SEATS.key(key), PLAN.key(key)])),
-        role("acquire once", |key, _| Verb::Consume(vec![SEATS.key(key).once("x")])).has_id(),
-        after("renew", Before::Consume(|key| vec![SEATS.key(key)]), |_, receipt| Verb::Renew(receipt)),
-        after("release", Before::Consume(|key| vec![SEATS.key(key)]), |_, receipt| Verb::Release(receipt)),
+        role("acquire", |key, _| Verb::Consume(SEATS.key(key).into())),
+        role("acquire beside", |key, _| Verb::Consume(Call::from([SEATS.key(key), PLAN.key(key)]))),
+        role("acquire once", |key, _| Verb::Consume(SEATS.key(key).once("x"))).has_id(),
+        after("renew", Before::Consume(|key| SEATS.key(key).into()), |_, receipt| Verb::Renew(receipt)),
+        after("release", Before::Consume(|key| SEATS.key(key).into()), |_, receipt| Verb::Release(receipt)),
         role("reset", |key, _| Verb::Reset(SEATS.key(key))),
-        role("check", |key, _| Verb::Check(vec![SEATS.key(key)])),
-        role("check once", |key, _| Verb::Check(vec![SEATS.key(key).once("x")])),
+        role("check", |key, _| Verb::Check(SEATS.key(key).into())),
+        role("check once", |key, _| Verb::Check(SEATS.key(key).once("x"))),
     ],
 };
 
@@ -172,12 +172,12 @@ pub(crate) const OF_SLIDING_WINDOWS: Cast = Cast {
     starts: &[Start::Empty, Start::Scarce],
     is_drawn: false,
     roles: &[
-        role("consume", |key, _| Verb::Consume(vec![SLIDE.key(key)])),
-        role("consume two", |key, _| Verb::Consume(vec![SLIDE.key(key).cost(2)])),
-        role("credit", |key, _| Verb::Credit(SLIDE.key(key))),
-        role("debit", |key, _| Verb::Debit(SLIDE.key(key))),
+        role("consume", |key, _| Verb::Consume(SLIDE.key(key).into())),
+        role("consume two", |key, _| Verb::Consume(SLIDE.key(key).cost(2).into())),
+        role("credit", |key, _| Verb::Credit(SLIDE.key(key).into())),
+        role("debit", |key, _| Verb::Debit(SLIDE.key(key).into())),
         role("reset", |key, _| Verb::Reset(SLIDE.key(key))),
-        after("settle", Before::Consume(|key| vec![SLIDE.key(key)]), |_, receipt| Verb::Settle(receipt, Tokens::ZERO)),
+        after("settle", Before::Consume(|key| SLIDE.key(key).into()), |_, receipt| Verb::Settle(receipt, Tokens::ZERO)),
     ],
 };
 
@@ -187,11 +187,11 @@ pub(crate) const OF_SHARDS: Cast = Cast {
     starts: &[Start::Empty, Start::Scarce],
     is_drawn: true,
     roles: &[
-        role("consume", |key, _| Verb::Consume(vec![SPREAD.key(key)])),
-        role("consume three", |key, _| Verb::Consume(vec![SPREAD.key(key).cost(3)])),
-        role("consume beside", |key, _| Verb::Consume(vec![SPREAD.key(key), PLAN.key(key)])),
-        role("credit", |key, _| Verb::Credit(SPREAD.key(key))),
-        role("debit", |key, _| Verb::Debit(SPREAD.key(key).cost(2))),
+        role("consume", |key, _| Verb::Consume(SPREAD.key(key).into())),
+        role("consume three", |key, _| Verb::Consume(SPREAD.key(key).cost(3).into())),
+        role("consume beside", |key, _| Verb::Consume(Call::from([SPREAD.key(key), PLAN.key(key)]))),
+        role("credit", |key, _| Verb::Credit(SPREAD.key(key).into())),
+        role("debit", |key, _| Verb::Debit(SPREAD.key(key).cost(2).into())),
         role("reset", |key, _| Verb::Reset(SPREAD.key(key))),
     ],
 };
@@ -203,13 +203,13 @@ pub(crate) const OF_FULL_ROWS: Cast = Cast {
     is_drawn: false,
     roles: &[
         role("sweep", |_, _| Verb::Sweep(Storage::Durable)),
-        role("consume", |key, _| Verb::Consume(vec![PLAN.key(key)])),
-        role("consume both", |key, _| Verb::Consume(vec![PLAN.key(key), TEAM.key(key)])),
-        role("reserve", |key, _| Verb::Reserve(vec![PLAN.key(key).cost(2)])),
-        role("debit", |key, _| Verb::Debit(PLAN.key(key))),
+        role("consume", |key, _| Verb::Consume(PLAN.key(key).into())),
+        role("consume both", |key, _| Verb::Consume(Call::from([PLAN.key(key), TEAM.key(key)]))),
+        role("reserve", |key, _| Verb::Reserve(PLAN.key(key).cost(2).into())),
+        role("debit", |key, _| Verb::Debit(PLAN.key(key).into())),
         role("reset", |key, _| Verb::Reset(PLAN.key(key))),
         role("first of", |key, _| Verb::Consume(first_of([[PLAN.key(key)], [TEAM.key(key)]]))),
-        role("once", |key, _| Verb::Consume(vec![PLAN.key(key).once("x")])).has_id(),
+        role("once", |key, _| Verb::Consume(PLAN.key(key).once("x"))).has_id(),
     ],
 };
 
@@ -219,20 +219,18 @@ pub(crate) const TO_DROP: Cast = Cast {
     starts: &[Start::Empty],
     is_drawn: true,
     roles: &[
-        role("reserve", |key, _| Verb::Reserve(vec![SPREAD.max_reserved(6).key(key).cost(9)])),
-        after("settle", Before::Consume(|key| vec![SPREAD.key(key).cost(5)]), |_, receipt| {
+        role("reserve", |key, _| Verb::Reserve(SPREAD.max_reserved(6).key(key).cost(9).into())),
+        after("settle", Before::Consume(|key| SPREAD.key(key).cost(5).into()), |_, receipt| {
             Verb::Settle(receipt, Tokens::ONE)
         }),
-        after("credit once", Before::Consume(|key| vec![SPREAD.key(key).cost(5)]), |key, _| {
+        after("credit once", Before::Consume(|key| SPREAD.key(key).cost(5).into()), |key, _| {
             Verb::Credit(SPREAD.key(key).once("x"))
         }),
-        after(
-            "settle once",
-            Before::Consume(|key| vec![SPREAD.key(key).once("x").lapses_after(HOUR)]),
-            |_, receipt| Verb::Settle(receipt, Tokens::ZERO),
-        )
+        after("settle once", Before::Consume(|key| SPREAD.key(key).once("x").lapses_after(HOUR)), |_, receipt| {
+            Verb::Settle(receipt, Tokens::ZERO)
+        })
         .not_for_gates(),
-        after("settle what lapses", Before::Consume(|key| vec![SPREAD.key(key).lapses_after(HOUR)]), |_, receipt| {
+        after("settle what lapses", Before::Consume(|key| SPREAD.key(key).lapses_after(HOUR)), |_, receipt| {
             Verb::Settle(receipt, Tokens::ZERO)
         })
         .not_for_gates(),
@@ -241,16 +239,16 @@ pub(crate) const TO_DROP: Cast = Cast {
 
 /// The calls of SQL functions on the rows of [`OF_TWO_ROWS`].
 pub(crate) const IN_SQL_ROLES: &[Role] = &[
-    role("consume in SQL", |key, _| Verb::Consume(vec![PLAN.key(key)])),
-    role("consume both in SQL", |key, _| Verb::Consume(vec![TEAM.key(key), PLAN.key(key)])),
-    role("reserve in SQL", |key, _| Verb::Reserve(vec![PLAN.key(key).cost(2)])),
-    role("credit in SQL", |key, _| Verb::Credit(PLAN.key(key))),
-    role("debit in SQL", |key, _| Verb::Debit(PLAN.key(key).cost(2))),
+    role("consume in SQL", |key, _| Verb::Consume(PLAN.key(key).into())),
+    role("consume both in SQL", |key, _| Verb::Consume(Call::from([TEAM.key(key), PLAN.key(key)]))),
+    role("reserve in SQL", |key, _| Verb::Reserve(PLAN.key(key).cost(2).into())),
+    role("credit in SQL", |key, _| Verb::Credit(PLAN.key(key).into())),
+    role("debit in SQL", |key, _| Verb::Debit(PLAN.key(key).cost(2).into())),
     role("reset in SQL", |key, _| Verb::Reset(PLAN.key(key))),
-    after("settle in SQL", Before::Consume(|key| vec![PLAN.key(key)]), |_, receipt| {
+    after("settle in SQL", Before::Consume(|key| PLAN.key(key).into()), |_, receipt| {
         Verb::Settle(receipt, Tokens::new(3))
     }),
-    after("cancel in SQL", Before::Reserve(|key| vec![PLAN.key(key).cost(2)]), |_, receipt| Verb::Cancel(receipt)),
+    after("cancel in SQL", Before::Reserve(|key| PLAN.key(key).cost(2).into()), |_, receipt| Verb::Cancel(receipt)),
 ];
 
 /// The overrides that an operator sets beside the functions.

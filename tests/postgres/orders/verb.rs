@@ -6,7 +6,7 @@ use chrono::{DateTime, Utc};
 use sqlx::{AssertSqlSafe, PgPool};
 use tokio::sync::Notify;
 use tollgate::plan::{self, Exception};
-use tollgate::{Charge, Gate, Limit, Receipt, Request, Storage, Sweeper, Tokens};
+use tollgate::{Call, Charge, Gate, Limit, Receipt, Request, Storage, Sweeper, Tokens};
 
 use super::cast::PLAN;
 use super::outcome::Outcome;
@@ -17,22 +17,22 @@ use crate::world::limiter;
 pub(crate) enum Verb {
     Balance(Request),
     Cancel(Receipt),
-    Check(Vec<Request>),
-    Consume(Vec<Request>),
-    Credit(Request),
-    Debit(Request),
+    Check(Call),
+    Consume(Call),
+    Credit(Call),
+    Debit(Call),
     Each(Vec<Vec<Request>>),
     /// Sets numbers of its own for the key of a request, or denies it.
     Override(Request, Exception),
     Reap,
     Release(Receipt),
     Renew(Receipt),
-    Reserve(Vec<Request>),
+    Reserve(Call),
     Reset(Request),
     Settle(Receipt, Tokens),
     Sweep(Storage),
     /// Consumes, and rolls back.
-    Vain(Vec<Request>),
+    Vain(Call),
 }
 
 /// How a call is made, and how its transaction ends when it was dropped.
@@ -88,14 +88,14 @@ impl Verb {
             Self::Reserve(asked) => ("reserve_all", asked),
             _ => return None,
         };
-        let requests: Vec<_> = asked.iter().map(|asked| format!("tollgate.request({})", in_sql(asked))).collect();
+        let requests: Vec<_> = asked.requests().map(|asked| format!("tollgate.request({})", in_sql(asked))).collect();
         Some(format!("select decided_at, granted from tollgate.{function}(array[{}])", requests.join(", ")))
     }
 
     fn change_in_sql(&self) -> String {
         match self {
-            Self::Credit(asked) => format!("select tollgate.credit({})", in_sql(asked)),
-            Self::Debit(asked) => format!("select tollgate.debit({})", in_sql(asked)),
+            Self::Credit(asked) => format!("select tollgate.credit({})", in_sql(only(asked))),
+            Self::Debit(asked) => format!("select tollgate.debit({})", in_sql(only(asked))),
             Self::Reset(asked) => format!("select tollgate.reset({})", of_in_sql(asked)),
             Self::Cancel(receipt) => {
                 let Charge { key, cost, .. } = &receipt.charges[0];
@@ -179,7 +179,7 @@ impl Verb {
     /// The calls that a gate decides one by one.
     pub(crate) fn apart(self) -> Vec<Self> {
         match self {
-            Self::Each(calls) => calls.into_iter().map(Self::Consume).collect(),
+            Self::Each(calls) => calls.into_iter().map(|call| Self::Consume(call.into())).collect(),
             other => vec![other],
         }
     }
@@ -232,6 +232,11 @@ async fn until(dropping: &Notify, call: impl Future<Output = Outcome>) -> Option
         told = call => Some(told),
         () = dropping.notified() => None,
     }
+}
+
+/// The request of a call of one.
+fn only(call: &Call) -> &Request {
+    call.requests().next().unwrap()
 }
 
 /// The limit, the key and the cost of a request.

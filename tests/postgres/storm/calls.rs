@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use fastrand::Rng;
 use sqlx::{Connection, PgPool};
-use tollgate::{DAY, Error, Gate, Limit, LimitSpec, Limiter, Receipt, Request, Settlement, Source, Tokens};
+use tollgate::{Call, DAY, Error, Gate, Limit, LimitSpec, Limiter, Receipt, Settlement, Source, Tokens};
 
 use crate::cancellation::Cut;
 use crate::world::parts;
@@ -37,8 +37,8 @@ impl Caller {
     pub(super) async fn call(&mut self) {
         let Self { gate, dice, .. } = self;
         let id = format!("gate{:x}", dice.u64(..));
-        let (user, cost, requests) = asked(&id, dice);
-        let (stream, _) = until_known(|| gate.stream(requests.clone())).await;
+        let (user, cost, call) = asked(&id, dice);
+        let (stream, _) = until_known(|| gate.stream(call.clone())).await;
         let stream = stream.unwrap().granted().unwrap();
         if stream.grant().source == Source::Degraded {
             // Nothing was charged, or nobody heard of it: then it lapses.
@@ -68,9 +68,9 @@ impl Caller {
     pub(super) async fn call_joined(&mut self) {
         let Self { pool, dice, .. } = self;
         let id = format!("joined{:x}", dice.u64(..));
-        let (user, cost, requests) = asked(&id, dice);
+        let (user, cost, call) = asked(&id, dice);
         let receipt: Receipt = loop {
-            if let Ok(receipt) = charge(pool, &id, requests.clone(), dice).await {
+            if let Ok(receipt) = charge(pool, &id, call.clone(), dice).await {
                 break receipt;
             }
         };
@@ -87,16 +87,14 @@ impl Caller {
     }
 }
 
-/// A user, and the requests of one of his calls: by the definitions, or by larger ones, which change nothing of the
+/// A user, and one of his calls: by the definitions, or by larger ones, which change nothing of the
 /// tokens used.
-fn asked(id: &str, dice: &mut Rng) -> (u32, Tokens, Vec<Request>) {
+fn asked(id: &str, dice: &mut Rng) -> (u32, Tokens, Call) {
     let (user, cost) = (dice.u32(..USERS), Tokens::from_micros(dice.i64(1_000_000..10_000_000_000)));
     let larger = dice.bool();
     let of = |limit: Limit| if larger { limit.spec().with(twice).try_into().unwrap() } else { limit };
     let levels = [of(ORG).key("acme"), of(TEAM).key(user % TEAMS), of(USER).key(user), of(DAILY).key(user)];
-    let mut requests: Vec<_> = levels.map(|request| request.cost(cost)).into();
-    requests[1] = requests[1].clone().once(id).lapses_after(LAPSE);
-    (user, cost, requests)
+    (user, cost, Call::from(levels.map(|request| request.cost(cost))).once(id).lapses_after(LAPSE))
 }
 
 fn twice(spec: &mut LimitSpec) {
@@ -132,15 +130,15 @@ async fn perhaps<T>(call: impl Future<Output = Result<T, Error>>, dice: &mut Rng
     Ok(Cut::after(waits, call).await.ok_or("dropped")??)
 }
 
-async fn charge(pool: &PgPool, id: &str, requests: Vec<Request>, dice: &mut Rng) -> Result<Receipt, Fault> {
+async fn charge(pool: &PgPool, id: &str, call: Call, dice: &mut Rng) -> Result<Receipt, Fault> {
     let (limiter, mut tx) = (limiter(dice), pool.begin().await?);
     if dice.u8(..4) == 0 {
         let mut theirs = tx.begin().await?;
-        let in_vain = requests.iter().take(1).cloned();
+        let in_vain = call.requests().next().expect("it asks four").clone();
         limiter.consume(&mut theirs, in_vain).await?.granted()?;
         theirs.rollback().await?;
     }
-    let grant = perhaps(limiter.consume(&mut tx, requests), dice).await?.granted()?;
+    let grant = perhaps(limiter.consume(&mut tx, call), dice).await?.granted()?;
     let job = sqlx::query("insert into jobs values ($1) on conflict do nothing").bind(id);
     job.execute(&mut *tx).await?;
     tx.commit().await?;

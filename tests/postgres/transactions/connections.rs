@@ -1,7 +1,7 @@
 //! Connections of every kind, and the statements that they keep.
 
 use sqlx::{Connection, Executor, PgConnection, PgTransaction, Row};
-use tollgate::{BegunByHand, Decision, Error, InTransaction, Limit, Limiter, SECOND};
+use tollgate::{BegunByHand, Call, Decision, Error, InTransaction, Limit, Limiter, SECOND};
 
 use super::{LIMITER, answers, ten};
 use crate::teller::{left, run};
@@ -49,9 +49,9 @@ async fn every_kind_of_connection_will_do_also_in_a_spawned_task_and_in_a_loop()
             let mut tx = pool.begin().await.unwrap();
             let users = ["ada".to_owned(), "bob".to_owned()];
             let asked = users.iter().map(|user| spawned.key(user));
-            let grant = LIMITER.consume(&mut tx, asked).await.unwrap().granted().unwrap();
+            let grant = LIMITER.consume(&mut tx, asked.collect::<Call>()).await.unwrap().granted().unwrap();
             let again = users.iter().filter(|user| user.starts_with('a')).map(|user| spawned.key(user).cost(2));
-            let booked = LIMITER.reserve(&mut tx, again).await.unwrap().granted().unwrap();
+            let booked = LIMITER.reserve(&mut tx, again.collect::<Call>()).await.unwrap().granted().unwrap();
             LIMITER.settle(&mut tx, grant, 0).await.unwrap();
             LIMITER.cancel(&mut tx, booked).await.unwrap();
             LIMITER.check(&mut tx, spawned.key("ada")).await.unwrap().granted().unwrap();

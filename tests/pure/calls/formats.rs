@@ -7,7 +7,7 @@ use proptest::prelude::*;
 use serde_json::json;
 use tollgate::algebra::List;
 use tollgate::plan::{Plan, Verb};
-use tollgate::{CallError, DAY, Error, HOUR, Limit, LimitFault, MINUTE, Receipt, SECOND, first_of, split};
+use tollgate::{Call, CallError, Error, HOUR, Limit, LimitFault, MINUTE, Receipt, SECOND, first_of, split};
 
 use super::{ORG, USER, WALLET, take};
 use crate::story::config;
@@ -40,20 +40,20 @@ fn what_cannot_be_stored_is_an_error_before_anything_is_taken() {
         let _ = take(&mut World::default(), kept, sec(0));
     }
     for (call, expected) in [
-        (Verb::consume([USER.global().once("")]), CallError::IdEmpty),
-        (Verb::consume([USER.global().once("i".repeat(256))]), CallError::IdTooLong),
-        (Verb::consume([USER.global().once("é".repeat(128))]), CallError::IdTooLong),
-        (Verb::consume([USER.global().lapses_after(long)]), CallError::SpanTooLong),
-        (Verb::consume([USER.global().once_for(1, long)]), CallError::SpanTooLong),
-        (Verb::credit(USER.global().once_for(1, long)), CallError::SpanTooLong),
-        (Verb::consume([USER.global().once("\0")]), CallError::IdNul),
-        (Verb::consume([ORG.global().once(1), USER.global().once(1)]), CallError::TwoIds),
-        (Verb::consume([USER.global().lapses_after(Duration::ZERO)]), CallError::SpanZero),
-        (Verb::consume([USER.global().tracked_for(long)]), CallError::SpanTooLong),
-        (Verb::consume([USER.global().once_for(1, Duration::from_nanos(1))]), CallError::SpanNotWholeMicros),
-        (Verb::consume([ORG.global().lapses_after(HOUR), USER.global().lapses_after(DAY)]), CallError::SpansDiffer),
+        (Verb::consume(USER.global().once("")), CallError::IdEmpty),
+        (Verb::consume(USER.global().once("i".repeat(256))), CallError::IdTooLong),
+        (Verb::consume(USER.global().once("é".repeat(128))), CallError::IdTooLong),
+        (Verb::consume(USER.global().lapses_after(long)), CallError::SpanOutOfRange),
+        (Verb::consume(USER.global().once_for(1, long)), CallError::SpanOutOfRange),
+        (Verb::credit(USER.global().once_for(1, long)), CallError::SpanOutOfRange),
+        (Verb::consume(USER.global().once("\0")), CallError::IdNul),
+        (Verb::consume(USER.global().lapses_after(Duration::ZERO)), CallError::SpanOutOfRange),
+        (Verb::consume(USER.global().tracked_for(long)), CallError::SpanOutOfRange),
+        (Verb::consume(USER.global().once_for(1, Duration::from_nanos(1))), CallError::SpanNotWholeMicros),
         (Verb::consume([USER.global(), USER.global().flat()]), CallError::FlatDiffers),
-        (Verb::credit(USER.global().lapses_after(HOUR)), CallError::WithoutReceipt),
+        (Verb::credit(USER.global().lapses_after(HOUR)), CallError::WrongVerb { option: "lapses_after" }),
+        (Verb::debit(USER.global().tracked_for(HOUR)), CallError::WrongVerb { option: "tracked_for" }),
+        (Verb::credit([USER.global(), ORG.global()]), CallError::WrongVerb { option: "several requests" }),
     ] {
         let error = World::default().call(call, sec(0)).unwrap_err();
         assert!(matches!(&error, Error::Call { source, .. } if *source == expected), "{error} {expected}");
@@ -78,13 +78,9 @@ fn receipts_and_charges_are_written_the_same_in_every_release() {
     let shards = Limit::token_bucket("shards", 4, SECOND).shards(2);
     let leases = Limit::concurrency("leases", 4, SECOND);
     let sliding = Limit::sliding_window("sliding", 4, SECOND).ephemeral();
-    let requests = [
-        shards.key("k").cost(3).lapses_after(SECOND),
-        ORG.global().flat(),
-        leases.global(),
-        sliding.global(),
-        WALLET.global(),
-    ];
+    let requests =
+        Call::from([shards.key("k").cost(3), ORG.global().flat(), leases.global(), sliding.global(), WALLET.global()])
+            .lapses_after(SECOND);
     let receipt = world.taken(Verb::consume(requests), sec(1));
     let charge = |limit: &str, more: serde_json::Value| {
         let mut charge = json!({ "limit": limit, "key": "", "cost": 1, "ready_at": 1_000_000 });
@@ -156,7 +152,7 @@ fn a_receipt_that_no_release_has_written_is_an_error_with_a_name() {
 #[test]
 fn lists_are_written_the_same_in_every_release() {
     let (leases, sliding) = (Limit::concurrency("leases", 9, MINUTE), Limit::sliding_window("sliding", 9, MINUTE));
-    let plan = Plan::new([Verb::consume([leases.global().cost(2)]).with_id((3 << 64) | 4)]).unwrap();
+    let plan = Plan::new([Verb::consume(leases.global().cost(2)).with_id((3 << 64) | 4)]).unwrap();
     let list = plan.decide(&[None], &[], sec(1)).changes.remove(0).state.list;
     let column = [2, 61_000_000, 2_000_000, 3, 4];
     assert_eq!(list.to_column(), Some(column.into()));
@@ -185,15 +181,15 @@ fn what_a_call_was_answered_is_written_the_same_in_every_release() {
         assert_eq!(read, row);
         (written, row)
     };
-    let (plain, mut row) = answered(Verb::consume([USER.key(1).once(1)]), 0);
+    let (plain, mut row) = answered(Verb::consume(USER.key(1).once(1)), 0);
     assert_eq!(plain, json!({}));
-    let (kept, _) = answered(Verb::consume([USER.key(2).lapses_after(HOUR)]), 0);
+    let (kept, _) = answered(Verb::consume(USER.key(2).lapses_after(HOUR)), 0);
     assert_eq!(kept, json!(null), "nobody repeats it");
     let ahead = Limit::try_from(USER.spec().with(|spec| spec.max_reserved = tokens(10))).unwrap();
-    let (ahead, _) = answered(Verb::reserve([ahead.key(3).cost(15).once(1)]), 0);
+    let (ahead, _) = answered(Verb::reserve(ahead.key(3).cost(15).once(1)), 0);
     assert_eq!(ahead, json!({ "ready_at": 30_000_000 }));
     let beyond = |least: i64| USER.key(4).cost(20).up_to(least);
-    let (answer, _) = answered(Verb::consume(first_of([USER.key(3), beyond(4).once(1)])), 5);
+    let (answer, _) = answered(Verb::consume(first_of([USER.key(3), beyond(4)]).once(2)), 5);
     assert_eq!(answer, json!({ "part": 10, "alternative": 1 }));
     // No call sets them all. Unknown fields are read over.
     let mut all = answer;
@@ -207,21 +203,21 @@ fn what_a_call_was_answered_is_written_the_same_in_every_release() {
 /// Stored by every release: under another number a repeat is an error. Computed once, outside this crate.
 #[test]
 fn what_a_call_asks_has_the_same_fingerprint_in_every_release() {
-    let user = || USER.global().once("a");
-    let part = user().cost(5).up_to(2).leaving(3);
+    let (user, org) = (|| USER.global().once("a"), || ORG.key("k").cost(2));
+    let part = USER.global().cost(5).up_to(2).leaving(3).once("a");
     for (call, expected) in [
-        (Verb::consume([user()]), -5_436_575_794_920_659_913),
-        (Verb::consume([user().lapses_after(HOUR)]), -6_088_777_792_055_432_301),
-        (Verb::consume([user().tracked_for(HOUR)]), 6_349_322_691_516_691_043),
-        (Verb::reserve([user()]), -7_871_760_832_480_180_029),
-        (Verb::consume([user(), ORG.key("k").cost(2)]), -8_475_863_224_357_022_189),
-        (Verb::consume([ORG.key("k").cost(2), user()]), -8_475_863_224_357_022_189),
-        (Verb::consume([part]), 1_061_317_023_577_818_655),
-        (Verb::consume([user().flat(), ORG.global()]), 3_530_267_419_982_457_668),
-        (Verb::consume(first_of([[user()], [ORG.global()]])), -4_273_276_954_049_036_595),
-        (Verb::consume(split(4, [user(), ORG.global()])), -4_598_360_743_429_616_685),
-        (Verb::credit(user().cost(2)), 4_741_984_830_266_452_762),
-        (Verb::debit(user().cost(2)), 2_695_277_227_411_213_905),
+        (Verb::consume(user()), -5_436_575_794_920_659_913),
+        (Verb::consume(user().lapses_after(HOUR)), -6_088_777_792_055_432_301),
+        (Verb::consume(user().tracked_for(HOUR)), 6_349_322_691_516_691_043),
+        (Verb::reserve(user()), -7_871_760_832_480_180_029),
+        (Verb::consume(user().and(org())), -8_475_863_224_357_022_189),
+        (Verb::consume(org().once("a").and(USER.global())), -8_475_863_224_357_022_189),
+        (Verb::consume(part), 1_061_317_023_577_818_655),
+        (Verb::consume(USER.global().flat().once("a").and(ORG.global())), 3_530_267_419_982_457_668),
+        (Verb::consume(first_of([USER.global(), ORG.global()]).once("a")), -4_273_276_954_049_036_595),
+        (Verb::consume(split(4, [USER.global(), ORG.global()]).once("a")), -4_598_360_743_429_616_685),
+        (Verb::credit(USER.global().cost(2).once("a")), 4_741_984_830_266_452_762),
+        (Verb::debit(USER.global().cost(2).once("a")), 2_695_277_227_411_213_905),
     ] {
         let (mut world, what) = (World::default(), format!("{call:?}"));
         world.call(call, sec(0)).unwrap();

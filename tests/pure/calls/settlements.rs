@@ -7,7 +7,7 @@ use proptest::prelude::*;
 use serde_json::json;
 use tollgate::algebra::Timestamp;
 use tollgate::plan::{Plan, Verb};
-use tollgate::{CallError, DAY, Error, FitError, HOUR, Limit, LimitKind, MINUTE, Receipt, SECOND, Tokens};
+use tollgate::{Call, CallError, DAY, Error, FitError, HOUR, Limit, LimitKind, MINUTE, Receipt, SECOND, Tokens};
 
 use super::bounds::limit;
 use super::{ORG, USER, left, take};
@@ -27,7 +27,7 @@ proptest! {
         let before = world.look(limit.global(), at(0)).remaining.micros();
         prop_assume!(before > 0);
         let cost = cost.min(before);
-        let receipt = world.taken(Verb::consume([limit.global().cost(micros(cost))]), at(0));
+        let receipt = world.taken(Verb::consume(limit.global().cost(micros(cost))), at(0));
         prop_assert_eq!(receipt.by_request().count(), 1);
         let settled = world.settled(Verb::settle(receipt, micros(actual)), at(0)).unwrap();
         let kept: i64 = settled.charges.iter().map(|charge| charge.cost.micros()).sum();
@@ -55,8 +55,8 @@ fn what_is_booked_ahead_can_be_cancelled_until_it_is_ready_and_not_later() {
     let day = Limit::fixed_window("day", 1, DAY).start(Duration::ZERO).max_reserved(7);
     let mut world = World::default();
     let _ = take(&mut world, day.global(), sec(0));
-    let plain = world.taken(Verb::reserve([day.global().cost(3)]), sec(10));
-    let lapsing = world.taken(Verb::reserve([day.global().lapses_after(HOUR)]), sec(10));
+    let plain = world.taken(Verb::reserve(day.global().cost(3)), sec(10));
+    let lapsing = world.taken(Verb::reserve(day.global().lapses_after(HOUR)), sec(10));
     assert_eq!(Timestamp::from(lapsing.charges[0].ready_at()), sec(4 * 86_400));
     world.settled(Verb::cancel(plain), sec(2 * 86_400 + 5)).unwrap();
     let late = sec(4 * 86_400 + 5);
@@ -97,7 +97,8 @@ fn a_lapse_is_a_settlement_at_nothing_at_its_instant() {
 fn a_call_over_three_levels_is_settled_once_or_lapses_whole() {
     let team = Limit::token_bucket("team", 50, MINUTE);
     let mut world = World::default();
-    let levels = || [ORG.global().cost(8).lapses_after(MINUTE), team.global().cost(8), USER.global().cost(8)];
+    let levels =
+        || Call::from([ORG.global().cost(8), team.global().cost(8), USER.global().cost(8)]).lapses_after(MINUTE);
     let values = |world: &World, now| [&ORG, &team, &USER].map(|limit| left(world, limit, now));
     let full = values(&world, sec(0));
     let receipt = world.taken(Verb::consume(levels()), sec(0));
@@ -138,7 +139,7 @@ fn one_cost_is_for_requests_that_are_counted_and_each_can_have_its_own() {
 fn a_settlement_whose_debt_no_row_can_hold_changes_nothing() {
     let limit = Limit::token_bucket("ten", 10, Limit::MAX_PERIOD);
     let mut world = World::default();
-    let [first, _] = [0, 1].map(|now| world.taken(Verb::consume([limit.global()]), sec(now)));
+    let [first, _] = [0, 1].map(|now| world.taken(Verb::consume(limit.global()), sec(now)));
     let deep = world.call(Verb::settle(first, Tokens::MAX), sec(2));
     assert!(matches!(deep, Err(Error::DoesNotFit { source: FitError::DebtTooDeep, .. })), "{deep:?}");
     assert_eq!(world.look(limit.global(), sec(2)).remaining, tokens(8));

@@ -5,7 +5,7 @@ use std::time::Duration;
 use proptest::collection::vec;
 use proptest::prelude::*;
 use tollgate::plan::{Answer, CallName, Verb};
-use tollgate::{Limit, LimitKind, MINUTE, Receipt, Tokens};
+use tollgate::{Call, Limit, LimitKind, MINUTE, Receipt, Tokens};
 
 use crate::world::{World, at, micros};
 
@@ -159,12 +159,12 @@ pub(super) fn tell(limits: &[Limit], story: &[(i64, Op)]) -> Told {
                 let most = spec.capacity.unwrap().micros() + if *reserving { spec.max_reserved.micros() } else { 0 };
                 let request = limits[which].global().cost(micros((*cost).min(most)));
                 let request = match keeping {
-                    _ if spec.kind == LimitKind::Concurrency => request,
-                    Keeping::Plain => request,
+                    _ if spec.kind == LimitKind::Concurrency => request.into(),
+                    Keeping::Plain => Call::from(request),
                     Keeping::Lapses(span) => request.lapses_after(Duration::from_micros(*span)),
                     Keeping::Tracked => request.tracked_for(MINUTE),
                 };
-                let call = if *reserving { Verb::reserve([request]) } else { Verb::consume([request]) };
+                let call = if *reserving { Verb::reserve(request) } else { Verb::consume(request) };
                 if let Ok(Answer::Granted { decided_at, ready_at, receipt, .. }) = world.call(call, at(now))
                     && receipt.charges[0].cost > Tokens::ZERO
                 {

@@ -2,7 +2,7 @@
 
 use tollgate::algebra::Terms;
 use tollgate::plan::Verb;
-use tollgate::{DAY, Error, FitError, Limit, MINUTE, Receipt, Request, Source, Tokens};
+use tollgate::{Call, DAY, Error, FitError, Limit, MINUTE, Receipt, Source, Tokens};
 
 use super::{USER, WALLET, left, take};
 use crate::world::{World, sec, tokens};
@@ -42,11 +42,12 @@ fn a_wallet_is_credited_once_for_each_payment_and_never_cut() {
 fn what_is_cancelled_comes_back_to_a_wallet_that_was_swept() {
     let user = USER.spec().with(|spec| spec.max_reserved = tokens(10));
     let user = Limit::try_from(user).unwrap();
-    for keep in [|request: Request| request, |request: Request| request.tracked_for(DAY)] {
+    for keep in [|call: Call| call, |call: Call| call.tracked_for(DAY)] {
         let mut world = World::default();
         world.balance(Verb::credit(WALLET.global().cost(20)), sec(0));
         // Ready in a minute; the wallet is at rest meanwhile.
-        let receipt = world.taken(Verb::reserve([user.global().cost(20), keep(WALLET.global().cost(20))]), sec(0));
+        let receipt =
+            world.taken(Verb::reserve(keep(Call::from([user.global().cost(20), WALLET.global().cost(20)]))), sec(0));
         world.sweep(sec(30));
         assert_eq!(world.state(&WALLET.global()), None);
         let cancelled = world.settled(Verb::cancel(receipt), sec(30)).unwrap();

@@ -91,7 +91,7 @@ fn who_changes_plans_each_day_gets_no_more_than_the_larger_one_in_its_period() {
     let (mut world, mut got) = (World::default(), 0);
     for day in 0..30 {
         let now = sec(day * 86_400);
-        if let Ok(Answer::Granted { .. }) = world.call(Verb::consume([free.global()]), now) {
+        if let Ok(Answer::Granted { .. }) = world.call(Verb::consume(free.global()), now) {
             got += 1;
         }
         let left = world.look(pro.global(), now).remaining;
@@ -108,7 +108,7 @@ fn what_was_used_beyond_a_charge_is_not_lost_on_a_swept_row() {
     let limit = Limit::token_bucket("plan", 10, MINUTE);
     for swept in [false, true] {
         let mut world = World::default();
-        let receipt = world.taken(Verb::consume([limit.global()]), sec(0));
+        let receipt = world.taken(Verb::consume(limit.global()), sec(0));
         if swept {
             world.sweep(sec(100));
         }
@@ -127,8 +127,7 @@ fn settlements_above_their_charges_put_the_end_off_no_further_than_their_own_rat
     let stepped = |n| Limit::stepped_bucket("plan", n, month);
     for [large, small] in [[10_000, 1_000].map(window), [10_000, 1_000].map(bucket), [10_000, 1_000].map(stepped)] {
         let mut world = World::default();
-        let receipts: Vec<_> =
-            (0..9).map(|_| world.taken(Verb::consume([large.global().cost(1_000)]), sec(0))).collect();
+        let receipts: Vec<_> = (0..9).map(|_| world.taken(Verb::consume(large.global().cost(1_000)), sec(0))).collect();
         for receipt in receipts {
             world.settled(Verb::settle(receipt, tokens(1_001)), sec(0)).unwrap();
         }
@@ -143,7 +142,7 @@ fn settlements_above_their_charges_put_the_end_off_no_further_than_their_own_rat
 fn a_settlement_above_its_charge_makes_no_row_full_sooner() {
     let [fast, slow] = [Limit::token_bucket("plan", 1_000, HOUR), Limit::token_bucket("plan", 10, DAY)];
     let mut world = World::default();
-    let receipt = world.taken(Verb::consume([fast.global()]), sec(0));
+    let receipt = world.taken(Verb::consume(fast.global()), sec(0));
     world.granted(slow.global().cost(10), sec(100));
     world.settled(Verb::settle(receipt, tokens(2)), sec(200)).unwrap();
     assert_eq!(due(world.denied(slow.global().cost(10), sec(200)).retry_at), sec(86_500));
@@ -188,7 +187,7 @@ fn a_row_above_full_reads_as_full() {
 fn a_receipt_of_a_larger_definition_gives_back_under_a_smaller_one() {
     let [large, small] = [100, 10].map(|n| Limit::token_bucket("plan", n, DAY));
     let mut world = World::default();
-    let taken = world.taken(Verb::consume([large.global().cost(50)]), sec(0));
+    let taken = world.taken(Verb::consume(large.global().cost(50)), sec(0));
     assert_eq!(world.look(small.global(), sec(0)).remaining, tokens(-40));
     world.settled(Verb::settle(receipt(&taken.charges), tokens(45)), sec(0)).unwrap();
     assert_eq!(world.look(small.global(), sec(0)).remaining, tokens(-35));

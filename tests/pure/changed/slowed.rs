@@ -54,7 +54,7 @@ fn play(limit: &Limit, events: &[Event]) -> Vec<(i64, i64, i64)> {
         let left = world.look(limit.global(), at(now)).remaining.micros();
         let cost = event.asks.unwrap_or(left).min(left);
         if cost > 0 {
-            let answer = world.call(Verb::consume([limit.global().cost(Tokens::from_micros(cost))]), at(now));
+            let answer = world.call(Verb::consume(limit.global().cost(Tokens::from_micros(cost))), at(now));
             assert!(matches!(answer, Ok(Answer::Granted { .. })), "{cost} of {left}: {answer:?}");
             grants.push((now, cost, share));
         }

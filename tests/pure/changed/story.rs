@@ -87,7 +87,7 @@ impl Refused {
 }
 
 fn take(request: Request, reserving: bool) -> Verb {
-    if reserving { Verb::reserve([request]) } else { Verb::consume([request]) }
+    if reserving { Verb::reserve(request) } else { Verb::consume(request) }
 }
 
 pub(super) fn tell(definitions: &Definitions, story: &[(i64, Op)], sweeps: bool) -> Told {

@@ -87,7 +87,7 @@ fn sixty_a_second_against_ten_a_second_are_fifty_at_once_and_then_one_in_six() {
     let limit = Limit::token_bucket("fifty", 10, SECOND).capacity(50);
     let mut world = World::default();
     let granted: Vec<bool> = (0..600)
-        .map(|n| world.call(Verb::consume([limit.global()]), at(n * 1_000_000 / 60)))
+        .map(|n| world.call(Verb::consume(limit.global()), at(n * 1_000_000 / 60)))
         .map(|answer| matches!(answer, Ok(Answer::Granted { .. })))
         .collect();
     let until = |end: usize| granted[..end].iter().filter(|granted| **granted).count();

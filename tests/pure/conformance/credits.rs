@@ -42,7 +42,7 @@ fn a_cost_of_zero_is_granted_unless_there_is_a_debt_and_writes_nothing() {
         for (value, granted) in [(1, true), (0, true), (-1, false)] {
             let mut world = World::left(&limit.global(), micros(value), sec(0));
             let before = world.clone();
-            let answer = world.call(Verb::consume([limit.global().cost(0)]), sec(0)).unwrap();
+            let answer = world.call(Verb::consume(limit.global().cost(0)), sec(0)).unwrap();
             assert_eq!(matches!(answer, Answer::Granted { .. }), granted, "{value}");
             assert_eq!(world, before);
         }

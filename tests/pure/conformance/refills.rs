@@ -178,7 +178,7 @@ fn table(limit: &Limit, cases: &[Case]) {
 
         let mut plain = world();
         if tokens(i64::from(*count)) > limit.spec().capacity.unwrap() {
-            let error = plain.call(Verb::consume([asking(limit)]), ms(*now)).unwrap_err();
+            let error = plain.call(Verb::consume(asking(limit)), ms(*now)).unwrap_err();
             assert!(matches!(error, Error::CostExceedsCapacity { .. }), "{id}: {error}");
         } else if *wait == 0 {
             assert_eq!(plain.granted(asking(limit), ms(*now)), tokens(*value), "{id} is granted");

@@ -10,7 +10,7 @@ use crate::world::{World, sec, tokens, used};
 #[test]
 fn the_first_call_writes_one_row() {
     for limit in both(1, SECOND) {
-        let plan = Plan::new([Verb::consume([limit.global()])]).unwrap();
+        let plan = Plan::new([Verb::consume(limit.global())]).unwrap();
         let outcome = plan.decide(&[None], &[], sec(7));
         assert!(matches!(outcome.answers[0], Ok(Answer::Granted { .. })));
         let [change] = &outcome.changes[..] else { panic!("{:?}", outcome.changes) };
@@ -29,7 +29,7 @@ fn a_refusal_writes_nothing_and_names_the_wait() {
 #[test]
 fn more_than_the_capacity_is_an_error_that_names_both() {
     for limit in both(1, SECOND) {
-        let error = World::default().call(Verb::consume([limit.global().cost(2)]), sec(7)).unwrap_err();
+        let error = World::default().call(Verb::consume(limit.global().cost(2)), sec(7)).unwrap_err();
         assert!(impossible(&error, limit.name(), 2, 1), "{error}");
     }
 }
@@ -101,7 +101,7 @@ fn a_reservation_up_to_the_bound_is_accepted() {
 #[test]
 fn more_than_capacity_and_bound_is_an_error() {
     for limit in both(1, SECOND).map(|limit| limit.max_reserved(2)) {
-        let error = World::default().call(Verb::reserve([limit.global().cost(4)]), sec(7)).unwrap_err();
+        let error = World::default().call(Verb::reserve(limit.global().cost(4)), sec(7)).unwrap_err();
         assert!(impossible(&error, limit.name(), 4, 3), "{error}");
     }
 }
@@ -111,7 +111,7 @@ fn a_reservation_beyond_the_bound_writes_nothing() {
     for limit in both(1, SECOND).map(|limit| limit.capacity(2).max_reserved(1)) {
         let mut world = World::left(&limit.global(), tokens(1), sec(0));
         let before = world.clone();
-        let Ok(Answer::Denied(denied)) = world.call(Verb::reserve([limit.global().cost(3)]), sec(0)) else {
+        let Ok(Answer::Denied(denied)) = world.call(Verb::reserve(limit.global().cost(3)), sec(0)) else {
             panic!("accepted")
         };
         assert_eq!((denied.retry_after().unwrap(), world), (SECOND, before));
@@ -122,7 +122,7 @@ fn a_reservation_beyond_the_bound_writes_nothing() {
 fn a_limit_that_allows_no_reservations_owes_nothing() {
     for limit in both(1, SECOND).map(|limit| limit.max_reserved(0)) {
         let mut world = World::left(&limit.global(), tokens(0), sec(0));
-        let answer = world.call(Verb::reserve([limit.global()]), sec(0));
+        let answer = world.call(Verb::reserve(limit.global()), sec(0));
         assert!(matches!(&answer, Ok(Answer::Denied(denied)) if denied.retry_after().unwrap() == SECOND), "{answer:?}");
     }
 }

@@ -117,7 +117,7 @@ pub(super) fn tell(setting: &Setting, story: &[Op]) -> Told {
                 let capacity = limits[which].spec().capacity.unwrap();
                 let request = request.clone().cost(micros(*size).min(capacity));
                 if let Ok(Answer::Granted { decided_at, stands_at, receipt, .. }) =
-                    world.call(Verb::consume([request]), at(clock))
+                    world.call(Verb::consume(request), at(clock))
                 {
                     let (charge, until) = (told.charged.len(), at(decided_at.micros() + max_age));
                     let rest = Rest { tokens: receipt.charges[0].cost, stood_at: stands_at, until };
@@ -151,7 +151,7 @@ pub(super) fn tell(setting: &Setting, story: &[Op]) -> Told {
                 let most = spec.capacity.unwrap().micros() + if *reserving { spec.max_reserved.micros() } else { 0 };
                 let cost = micros((*cost).min(most));
                 let request = request.clone().cost(cost);
-                let call = if *reserving { Verb::reserve([request]) } else { Verb::consume([request]) };
+                let call = if *reserving { Verb::reserve(request) } else { Verb::consume(request) };
                 if let Ok(Answer::Granted { decided_at, receipt, .. }) = world.call(call, at(clock)) {
                     let charge = told.charged.len();
                     told.charged.push(Charged { at: decided_at.micros(), spent: cost.micros() });

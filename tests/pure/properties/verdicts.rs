@@ -152,11 +152,11 @@ proptest! {
             });
             let request = limit.global();
             let left = world.look(request.clone(), between).remaining;
-            world.call(Verb::consume([request.clone().cost(0)]), between).unwrap();
-            world.call(Verb::reserve([request.clone().cost(0)]), between).ok();
+            world.call(Verb::consume(request.clone().cost(0)), between).unwrap();
+            world.call(Verb::reserve(request.clone().cost(0)), between).ok();
             let fits = |more: &Tokens| *more <= capacity(&limit) && *more > Tokens::ZERO;
             if let Some(more) = left.checked_add(micros(1)).filter(fits) {
-                let answer = world.call(Verb::consume([request.cost(more)]), between);
+                let answer = world.call(Verb::consume(request.cost(more)), between);
                 assert!(matches!(answer, Ok(Answer::Denied(_))), "{answer:?}");
             }
         });

@@ -24,7 +24,7 @@ proptest! {
     fn every_answer_comes_back(limit in extreme_limits(), value: i64, ts: i64, now: i64, cost in 0..=i64::MAX) {
         let (request, now) = (limit.key("some|one").cost(micros(cost)), at(now));
         let world = World::holding(&request, State::new(micros(value), at(ts)));
-        for call in [Verb::consume([request.clone()]), Verb::reserve([request.clone()])] {
+        for call in [Verb::consume(request.clone()), Verb::reserve(request.clone())] {
             match world.clone().call(call, now) {
                 Ok(Answer::Granted { observed_at, decided_at, ready_at, receipt: Receipt { charges, .. }, .. }) => {
                     prop_assert_eq!(&travelled(&charges), &charges);

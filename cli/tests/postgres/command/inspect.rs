@@ -136,7 +136,7 @@ async fn calls_with_a_name_are_listed_with_what_they_have_charged() {
     let (gate, quota) = (world.gate(), Limit::token_bucket("quota", 100, HOUR));
     let other = Limit::token_bucket("quota_of_all", 100, HOUR).global().cost(9);
     let lapsing = quota.key("ada").cost(7).once("first").lapses_after(HOUR);
-    gate.consume([lapsing, other]).await.unwrap().granted().unwrap();
+    gate.consume(lapsing.and(other)).await.unwrap().granted().unwrap();
     let used = gate.consume(quota.key("ada").cost(5).once("second").tracked_for(HOUR)).await.unwrap();
     gate.settle(used.granted().unwrap(), 5).await.unwrap();
     let told = stdout(&inspect(&world, None, &["quota", "ada"]));

@@ -9,10 +9,10 @@ use std::time::{Duration, Instant};
 
 use super::demand::Demand;
 use super::slice::Slice;
+use crate::call::Request;
 use crate::key::Key;
 use crate::limit::Limit;
 use crate::lock::{read, write};
-use crate::request::Request;
 use crate::tokens::Tokens;
 
 /// The keys of recent calls, with their slices.

@@ -13,6 +13,7 @@ use std::time::{Duration, Instant};
 
 use tokio::sync::watch;
 
+use crate::call::{Call, Request};
 use crate::decision::Grant;
 use crate::error::Error;
 use crate::gate::memory::touch::Touch;
@@ -21,7 +22,6 @@ use crate::key::Key;
 use crate::limit::{Limit, Storage};
 use crate::parts::Parts;
 use crate::plan::{Answer, CheckedCall, Verb};
-use crate::request::Request;
 use crate::standing::Standing;
 use crate::tokens::Tokens;
 pub(crate) use ages::Ages;
@@ -77,17 +77,14 @@ impl Prefetch {
     }
 
     /// Grants a call from memory, if all its tokens are there; else it takes nothing.
-    pub(crate) fn grant(self: &Arc<Self>, requests: &[Request]) -> Option<Grant> {
-        let (first, others) = requests.split_first()?;
-        let mut taken = Vec::new();
-        let first = self.take(first)?;
-        for (place, request) in others.iter().enumerate() {
+    pub(crate) fn grant(self: &Arc<Self>, call: &Call) -> Option<Grant> {
+        let mut requests = call.plain()?;
+        let (first, mut taken) = (self.take(requests.next()?)?, Vec::new());
+        for request in requests {
             // Two requests for one key are one charge, which memory does not make.
-            let is_another =
-                |before: &Request| before.plain().zip(request.plain()).is_some_and(|(a, b)| !a.is_of_same_key(&b));
-            let other =
-                (place < FEW && requests[..=place].iter().all(is_another)).then(|| self.take(request)).flatten();
-            let Some(other) = other else {
+            let is_another = |paid: &Paid| !paid.is_of(request);
+            let is_new = taken.len() < FEW && is_another(&first) && taken.iter().all(is_another);
+            let Some(other) = is_new.then(|| self.take(request)).flatten() else {
                 taken.iter().chain([&first]).for_each(|taken| self.put_back(taken));
                 return None;
             };

@@ -2,11 +2,11 @@ use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
 use crate::algebra::{Rest, Timestamp};
+use crate::call::{Plain, Request};
 use crate::decision::{Grant, Source};
 use crate::meter;
 use crate::plan::Answer;
 use crate::receipt::{Charge, Receipt};
-use crate::request::Plain;
 use crate::standing::Standing;
 use crate::tokens::Tokens;
 
@@ -51,6 +51,13 @@ pub(super) struct Paid {
     pub(super) standing: Standing,
     observed_at: Timestamp,
     decided_at: Timestamp,
+}
+
+impl Paid {
+    /// Whether it pays a request of the same limit and key.
+    pub(super) fn is_of(&self, request: &Request) -> bool {
+        (&self.standing.limit.name, &self.standing.key) == (&request.limit.name, &request.key)
+    }
 }
 
 impl Slice {

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use sqlx::{AssertSqlSafe, PgConnection};
 use tokio::task::{JoinHandle, JoinSet};
-use tollgate::{Decision, Error, Gate, Limit, OnFailure, Request, Tokens};
+use tollgate::{Call, Decision, Error, Gate, Limit, OnFailure, Request, Tokens};
 
 use crate::gate::stage::{EVER, one_connection, patient, pool, soon};
 use crate::proxy::Proxy;
@@ -167,7 +167,7 @@ async fn a_batch_is_bounded_in_rows() {
     let limit = Limit::stepped_bucket("many", 1, EVER);
     let many = |gate: &Gate| {
         let (gate, limit) = (gate.clone(), limit.clone());
-        tokio::spawn(async move { soon(gate.consume((1..=5000).map(|key| limit.key(key)))).await })
+        tokio::spawn(async move { soon(gate.consume((1..=5000).map(|key| limit.key(key)).collect::<Call>())).await })
     };
     let before = proxy.statements();
     proxy.hold_after(0);
@@ -187,7 +187,7 @@ async fn bulky_calls_find_no_room_in_the_queue_behind_each_other() {
     let proxy = Proxy::new(&world.url());
     let gate = patient(&one_connection(proxy.options()).await).max_keys(6_000).build();
     proxy.hold_after(0);
-    let bulky = || gate.consume((0..6_000).map(|key| LIMIT.key(key)));
+    let bulky = || gate.consume((0..6_000).map(|key| LIMIT.key(key)).collect::<Call>());
     let (mut first, mut second, mut other) = (pin!(bulky()), pin!(bulky()), pin!(gate.consume(LIMIT.key("other"))));
     let polled = std::future::poll_fn(|context| {
         let many = [first.as_mut().poll(context), second.as_mut().poll(context)];

@@ -8,7 +8,7 @@ use fastrand::Rng;
 use sqlx::{Connection, PgConnection};
 use tokio::sync::Barrier;
 use tokio::task::JoinSet;
-use tollgate::{Decision, Limit, Limiter, Request};
+use tollgate::{Call, Decision, Limit, Limiter, Request};
 
 use crate::contention::bounds::{capacities, narrow};
 use crate::contention::some;
@@ -68,7 +68,7 @@ async fn two_gates_and_third_parties_never_deadlock_and_balance_to_the_token() {
                     }
                     continue;
                 }
-                let Decision::Granted(grant) = gate.consume(asks()).await.unwrap() else { continue };
+                let Decision::Granted(grant) = gate.consume(asks().collect::<Call>()).await.unwrap() else { continue };
                 granted.fetch_add(1, Ordering::SeqCst);
                 count(1);
                 // All is given back until near the end, so that rows fill up, vanish and are made anew.

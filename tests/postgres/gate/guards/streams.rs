@@ -5,7 +5,7 @@ use std::time::Duration;
 use sqlx::PgPool;
 use tokio::task::yield_now;
 use tollgate::{
-    CallError, DAY, Error, HOUR, Limit, MINUTE, NewOverride, Overrides, SetupFault, Tokens, first_of, split,
+    Call, CallError, DAY, Error, HOUR, Limit, MINUTE, NewOverride, Overrides, SetupFault, Tokens, first_of, split,
 };
 
 use crate::calls::{left, stored};
@@ -93,7 +93,7 @@ async fn a_stored_stream_is_settled_once_whatever_is_lost_also_where_it_was_drop
     for is_dropped in [false, true] {
         for (statement, is_answered) in [(0, true), (1, true), (1, false), (2, true), (2, false)] {
             // It does not lapse: the gate's reaper would ask beside the settlement, and be counted.
-            let stream = gate.stream([LIMIT.global().cost(40).tracked_for(HOUR)]).await.unwrap().granted().unwrap();
+            let stream = gate.stream(LIMIT.global().cost(40).tracked_for(HOUR)).await.unwrap().granted().unwrap();
             stream.add(10);
             let (asked, lost) = (proxy.statements(), proxy.lost_answers());
             match (statement, is_answered) {
@@ -142,30 +142,30 @@ async fn a_stream_of_different_costs_is_an_error_before_any_sql() {
     world.sql("drop schema tollgate cascade").await;
     let lease = Limit::concurrency("leases", 2, MINUTE);
     let bad = [
-        vec![LIMIT.global(), ORG.global().cost(5)],
-        vec![LIMIT.global().cost(0), ORG.global().cost(5)],
-        vec![LIMIT.global().cost(5).up_to(1), ORG.global().cost(5)],
-        vec![LIMIT.global(), LIMIT.global(), ORG.global()],
+        Call::from([LIMIT.global(), ORG.global().cost(5)]),
+        Call::from([LIMIT.global().cost(0), ORG.global().cost(5)]),
+        Call::from([LIMIT.global().cost(5).up_to(1), ORG.global().cost(5)]),
+        Call::from([LIMIT.global(), LIMIT.global(), ORG.global()]),
         first_of([vec![LIMIT.global()], vec![LIMIT.key(1), ORG.global().cost(5)]]),
-        split(5, [LIMIT.global(), ORG.global()]).into_iter().chain([LIMIT.key(1).cost(4)]).collect(),
+        split(5, [LIMIT.global(), ORG.global()]).and(LIMIT.key(1).cost(4)),
     ];
-    for requests in bad {
-        let error = gate.stream(requests.clone()).await.unwrap_err();
+    for call in bad {
+        let error = gate.stream(call.clone()).await.unwrap_err();
         assert!(
             matches!(error, Error::Call { source: CallError::MixedCosts, .. }) && error.is_bad_input(),
-            "{requests:?}: {error:?}"
+            "{call:?}: {error:?}"
         );
     }
     let good = [
-        vec![LIMIT.global().flat(), ORG.global().cost(5)],
-        vec![lease.global(), ORG.global().cost(5)],
-        vec![LIMIT.global().cost(5).up_to(1), ORG.global().cost(5).up_to(1)],
-        first_of([[LIMIT.global().cost(2)], [ORG.global().cost(5)]]),
-        split(5, [LIMIT.global(), ORG.global()]).into_iter().chain([LIMIT.key(1).cost(5)]).collect(),
+        Call::from([LIMIT.global().flat(), ORG.global().cost(5)]),
+        Call::from([lease.global(), ORG.global().cost(5)]),
+        Call::from([LIMIT.global().cost(5).up_to(1), ORG.global().cost(5).up_to(1)]),
+        first_of([LIMIT.global().cost(2), ORG.global().cost(5)]),
+        split(5, [LIMIT.global(), ORG.global()]).and(LIMIT.key(1).cost(5)),
     ];
-    for requests in good {
-        let error = gate.stream(requests.clone()).await.unwrap_err();
-        assert!(matches!(error, Error::Setup { fault: SetupFault::Schema, .. }), "{requests:?}: {error:?}");
+    for call in good {
+        let error = gate.stream(call.clone()).await.unwrap_err();
+        assert!(matches!(error, Error::Setup { fault: SetupFault::Schema, .. }), "{call:?}: {error:?}");
     }
 }
 
@@ -226,7 +226,7 @@ async fn a_stream_of_what_is_unlimited_settles_no_more_than_its_stored_call() {
     stream.add(10_u32);
     stream.settle().await.unwrap();
     assert_eq!((proxy.statements(), world.rows().await), (0, 0));
-    let stream = gate.stream([LIMIT.global().cost(40).tracked_for(HOUR)]).await.unwrap().granted().unwrap();
+    let stream = gate.stream(LIMIT.global().cost(40).tracked_for(HOUR)).await.unwrap().granted().unwrap();
     let mut conn = world.connect().await;
     assert_eq!(stored(&mut conn).await, 1);
     stream.settle().await.unwrap();

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use chrono::{DateTime, Utc};
 use sqlx::PgPool;
-use tollgate::{Denied, Gate, HOUR, Limit, MINUTE, Request, SECOND, Source};
+use tollgate::{Call, Denied, Gate, HOUR, Limit, MINUTE, SECOND, Source};
 
 use crate::gate::stage::{one_connection, patient};
 use crate::proxy::Proxy;
@@ -41,24 +41,24 @@ impl Stage {
         self.now.fetch_add(i64::try_from(span.as_micros()).unwrap(), Ordering::SeqCst);
     }
 
-    pub(super) async fn ok(&self, request: Request) {
-        let grant = self.gate.consume(request).await.unwrap().granted().unwrap();
+    pub(super) async fn ok(&self, call: impl Into<Call>) {
+        let grant = self.gate.consume(call).await.unwrap().granted().unwrap();
         assert_eq!(grant.source, Source::Database);
     }
 
     /// Refused by the database.
-    pub(super) async fn asked(&self, request: Request) -> Denied {
+    pub(super) async fn asked(&self, call: impl Into<Call>) -> Denied {
         let before = self.proxy.statements();
-        let denied = self.gate.consume(request).await.unwrap().denied().unwrap();
+        let denied = self.gate.consume(call).await.unwrap().denied().unwrap();
         assert_eq!(denied.source, Source::Database);
         assert!(self.proxy.statements() > before);
         denied
     }
 
     /// Refused from memory.
-    pub(super) async fn remembered(&self, request: Request) -> Denied {
+    pub(super) async fn remembered(&self, call: impl Into<Call>) -> Denied {
         let before = self.proxy.statements();
-        let denied = self.gate.consume(request).await.unwrap().denied().unwrap();
+        let denied = self.gate.consume(call).await.unwrap().denied().unwrap();
         assert_eq!(denied.source, Source::Memory);
         assert_eq!(self.proxy.statements(), before);
         denied

@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use sqlx::{AssertSqlSafe, PgConnection};
 use tokio::sync::watch;
 use tokio::task::JoinSet;
-use tollgate::{DAY, Error, Gate, Grant, HOUR, Limit, MINUTE, Request, SECOND, Source, Tokens, first_of, split};
+use tollgate::{Call, DAY, Error, Gate, Grant, HOUR, Limit, MINUTE, SECOND, Source, Tokens, first_of, split};
 
 use super::knows_the_nodes;
 use crate::gate::stage::{EVER, patient, soon};
@@ -126,17 +126,17 @@ impl Way {
     /// Asks, and returns how many of the million tokens of the key it took. It repeats a settlement that fails.
     async fn ask(self, gate: &Gate, key: usize) -> Result<u32, Error> {
         let one = || MILLION.key(key);
-        let stored = |cost: u32| [MILLION.key(key).cost(cost).lapses_after(HOUR)];
-        let grant = |requests| granted(gate, requests);
+        let stored = |cost: u32| MILLION.key(key).cost(cost).lapses_after(HOUR);
+        let grant = |call: Call| granted(gate, call);
         match self {
             Self::Consume => {
-                grant(vec![one()]).await?;
+                grant(one().into()).await?;
                 Ok(1)
             }
             Self::Often => {
                 // A gate takes tokens ahead of a key that it is often asked for.
                 for _ in 0..OFTEN {
-                    retried(|| grant(vec![one()])).await?;
+                    retried(|| grant(one().into())).await?;
                 }
                 Ok(OFTEN)
             }
@@ -158,26 +158,26 @@ impl Way {
             }
             Self::TwoParts => {
                 // All but two of these pairs of keys lie in two parts.
-                let both = vec![one().lapses_after(HOUR), MILLION.key(key + KEYS)];
+                let both = Call::from([one(), MILLION.key(key + KEYS)]).lapses_after(HOUR);
                 let receipt = grant(both).await?.receipt;
                 retried(|| gate.settle(receipt.clone(), Tokens::ZERO)).await?;
                 Ok(0)
             }
             Self::Once => {
                 let id = fastrand::u64(..).to_string();
-                let first = grant(vec![one().once(&id)]).await?;
+                let first = grant(one().once(&id)).await?;
                 assert_eq!(first.source, Source::Database);
-                let again = retried(|| grant(vec![one().once(&id)])).await?;
+                let again = retried(|| grant(one().once(&id))).await?;
                 assert_eq!(again.source, Source::Repeated);
                 Ok(1)
             }
             Self::Cancel => {
-                let booked = gate.reserve([QUEUE.key(key).lapses_after(HOUR)]).await?.granted().unwrap();
+                let booked = gate.reserve(QUEUE.key(key).lapses_after(HOUR)).await?.granted().unwrap();
                 retried(|| gate.cancel(booked.receipt.clone())).await?;
                 Ok(0)
             }
             Self::Settle => {
-                let receipt = grant(stored(5).into()).await?.receipt;
+                let receipt = grant(stored(5)).await?.receipt;
                 retried(|| gate.settle(receipt.clone(), Tokens::new(2))).await?;
                 Ok(2)
             }
@@ -200,8 +200,8 @@ impl Way {
     }
 }
 
-async fn granted(gate: &Gate, requests: Vec<Request>) -> Result<Grant, Error> {
-    Ok(gate.consume(requests).await?.granted().unwrap())
+async fn granted(gate: &Gate, call: Call) -> Result<Grant, Error> {
+    Ok(gate.consume(call).await?.granted().unwrap())
 }
 
 /// Asks until the answer is no error that says to try again.

@@ -7,7 +7,7 @@ use std::task::Poll;
 use chrono::DateTime;
 use fastrand::Rng;
 use sqlx::PgConnection;
-use tollgate::{HOUR, Limit, LimitKind, MINUTE, Receipt, Request, SECOND, Tokens, first_of, split};
+use tollgate::{Call, HOUR, Limit, LimitKind, MINUTE, Receipt, Request, SECOND, Tokens, first_of, split};
 
 use super::kinds::scripts::Step;
 use super::kinds::{ask_gate, ask_limiter};
@@ -67,24 +67,24 @@ fn any_step(dice: &mut Rng, limits: &[Limit], key: &str, has_receipts: bool) -> 
             request
         }
     };
-    let some = |dice: &mut Rng| (0..dice.usize(1..=3)).map(|_| request(dice)).collect::<Vec<_>>();
+    let some = |dice: &mut Rng| (0..dice.usize(1..=3)).map(|_| request(dice)).collect::<Call>();
     match dice.u32(..22) {
         0 => Step::Balance(request(dice)),
-        1 => Step::Check(vec![request(dice)]),
-        2 => Step::Credit(request(dice)),
-        3 => Step::Debit(request(dice)),
+        1 => Step::Check(request(dice).into()),
+        2 => Step::Credit(request(dice).into()),
+        3 => Step::Debit(request(dice).into()),
         4 => Step::Reset(request(dice)),
         5..=6 if has_receipts => Step::Cancel,
         7..=9 if has_receipts => Step::Settle(dice.u32(..8)),
-        10..=11 => Step::Reserve(vec![request(dice)]),
+        10..=11 => Step::Reserve(request(dice).into()),
         12 => Step::Reserve(some(dice)),
         13..=14 => Step::Consume(some(dice)),
         15 => {
             let (cost, least) = (dice.u32(2..=6), dice.u32(1..=2));
             let part = |request: Request| request.cost(cost).up_to(least);
-            Step::Consume(some(dice).into_iter().map(part).collect())
+            Step::Consume(some(dice).requests().cloned().map(part).collect())
         }
-        16 => Step::Consume(vec![request(dice).leaving(dice.u32(0..=4))]),
+        16 => Step::Consume(request(dice).leaving(dice.u32(0..=4)).into()),
         17 => Step::Consume(first_of((0..dice.usize(1..=3)).map(|_| some(dice)))),
         18 => {
             let mut shares: Vec<_> = limits.iter().map(Limit::global).collect();
@@ -92,7 +92,7 @@ fn any_step(dice: &mut Rng, limits: &[Limit], key: &str, has_receipts: bool) -> 
             let whole = split(dice.u32(1..=20), shares);
             Step::Consume(if dice.bool() { whole } else { first_of([some(dice), whole]) })
         }
-        _ => Step::Consume(vec![request(dice)]),
+        _ => Step::Consume(request(dice).into()),
     }
 }
 

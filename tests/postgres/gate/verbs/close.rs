@@ -249,7 +249,7 @@ async fn a_gate_whose_server_is_gone_is_closed_when_its_timeouts_have_passed() {
             drop(gate.consume(HOT.key("k")).await);
         }
         let stream = loop {
-            if let Ok(decision) = gate.stream([HOT.key("k").cost(20).lapses_after(HOUR)]).await {
+            if let Ok(decision) = gate.stream(HOT.key("k").cost(20).lapses_after(HOUR)).await {
                 break decision.granted().unwrap();
             }
         };

@@ -224,7 +224,7 @@ async fn expected() -> Vec<Outcome> {
     let (mut conn, mut expected) = (world.connect().await, Vec::new());
     for (key, steps) in scripts() {
         let before = [
-            Step::Credit(MONEY.key(key).cost(SPENT)),
+            Step::Credit(MONEY.key(key).cost(SPENT).into()),
             Step::Consume([HOT, WARM].map(|hot| hot.key(key).cost(SPENT)).into()),
         ];
         let (mut told, mut receipts) = (Vec::new(), Vec::new());

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use tokio::task::{JoinHandle, yield_now};
-use tollgate::{Gate, Grant, HOUR, Limit, MINUTE, Request, SECOND, first_of, split};
+use tollgate::{Call, Gate, Grant, HOUR, Limit, MINUTE, Request, SECOND, first_of, split};
 
 use crate::gate::stage::{EVER, patient, pool, soon};
 use crate::world::World;
@@ -29,9 +29,9 @@ async fn fence(gate: &Gate) {
 }
 
 /// A caller that waits by now, without an end.
-async fn waiting(gate: &Gate, requests: Vec<Request>) -> JoinHandle<Grant> {
-    let asked = gate.clone();
-    let task = tokio::spawn(async move { asked.wait(requests, Duration::MAX).await.unwrap().granted().unwrap() });
+async fn waiting(gate: &Gate, call: impl Into<Call>) -> JoinHandle<Grant> {
+    let (asked, call) = (gate.clone(), call.into());
+    let task = tokio::spawn(async move { asked.wait(call, Duration::MAX).await.unwrap().granted().unwrap() });
     fence(gate).await;
     assert!(!task.is_finished(), "it waits");
     task
@@ -185,7 +185,7 @@ async fn whoever_waits_for_a_split_cost_hears_of_each_limit() {
             }
             let held = take(&gate, SLOTS.key(&*key)).await;
             let shared = split(5, [one.key(&*key), two.key(&*key), CREDITS.key(&*key)]);
-            let call = if is_alternative { first_of([vec![SLOTS.key(&*key)], shared]) } else { shared };
+            let call = if is_alternative { first_of([SLOTS.key(&*key).into(), shared]) } else { shared };
             let waiting = waiting(&gate, call).await;
             gate.credit(raised.key(&*key).cost(3)).await.unwrap();
             fence(&gate).await;

@@ -131,7 +131,7 @@ impl Raise {
             let stream = gate.stream([all]).await.unwrap().granted().unwrap();
             return Box::pin(async move { drop(stream) });
         }
-        let all = if let Self::Lapse = self { all.lapses_after(SECOND) } else { all };
+        let all = if let Self::Lapse = self { all.lapses_after(SECOND) } else { all.into() };
         let receipt = Receipt::from(gate.consume(all).await.unwrap().granted().unwrap());
         Box::pin(async move {
             match self {
@@ -252,7 +252,7 @@ async fn what_others_raise_is_found_within_seconds_by_the_first_of_a_line() {
     let mut waits = JoinSet::new();
     for by in ["gate", "limiter", "lapse"] {
         let all = TEN.key(by).cost(10);
-        let all = if by == "lapse" { all.lapses_after(SECOND) } else { all };
+        let all = if by == "lapse" { all.lapses_after(SECOND) } else { all.into() };
         others.consume(all).await.unwrap().granted().unwrap();
         for _ in 0..CALLERS {
             waits.spawn(wait(gate.clone(), 0, TEN.key(by)));

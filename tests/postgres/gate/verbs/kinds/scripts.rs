@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use tollgate::{DAY, HOUR, Limit, Request, Tokens, first_of, split};
+use tollgate::{Call, DAY, HOUR, Limit, Request, Tokens, first_of, split};
 
 use crate::gate::kind::{HOT, WARM};
 use crate::gate::stage::EVER;
@@ -20,22 +20,22 @@ pub(super) const LIMITS: [Limit; 7] = [HOT, WARM, FEW, LAST, BROAD, MONEY, SLOTS
 pub(in crate::gate::verbs) enum Step {
     Balance(Request),
     Cancel,
-    Check(Vec<Request>),
-    Consume(Vec<Request>),
-    ConsumeEach(Vec<Vec<Request>>),
-    Credit(Request),
-    Debit(Request),
+    Check(Call),
+    Consume(Call),
+    ConsumeEach(Vec<Call>),
+    Credit(Call),
+    Debit(Call),
     /// A guard that is dropped, or released.
     Lease(Request, bool),
     Release,
     Renew,
-    Reserve(Vec<Request>),
+    Reserve(Call),
     Reset(Request),
     Settle(u32),
     SettleEach(Vec<Tokens>),
     /// The tokens used of an estimate; the guard is dropped, or settled.
-    Stream(Vec<Request>, u32, bool),
-    Wait(Vec<Request>),
+    Stream(Call, u32, bool),
+    Wait(Call),
 }
 
 use Step::{
@@ -57,35 +57,44 @@ pub(super) fn scripts() -> Vec<Script> {
 fn verbs() -> Vec<Script> {
     vec![
         script("consume", |of| {
-            vec![Consume(vec![of(&HOT, 3)]), Consume(vec![of(&HOT, 40_000)]), Consume(vec![of(&HOT, 1)])]
+            vec![Consume(of(&HOT, 3).into()), Consume(of(&HOT, 40_000).into()), Consume(of(&HOT, 1).into())]
         }),
         script("all", |of| {
-            let (one, two) = (vec![of(&HOT, 2), of(&WARM, 3)], vec![of(&HOT, 1), of(&HOT, 2), of(&MONEY, 4)]);
-            vec![Consume(one.clone()), Consume(two), Consume(one), Consume(vec![of(&HOT, 1), of(&BROAD, 9)])]
+            let one = Call::from([of(&HOT, 2), of(&WARM, 3)]);
+            let two = Call::from([of(&HOT, 1), of(&HOT, 2), of(&MONEY, 4)]);
+            vec![Consume(one.clone()), Consume(two), Consume(one), Consume(Call::from([of(&HOT, 1), of(&BROAD, 9)]))]
         }),
         script("all_denied", |of| {
-            let both = vec![of(&HOT, 1), of(&LAST, 5)];
-            vec![Consume(both.clone()), Consume(both.clone()), Consume(both), Consume(vec![of(&HOT, 100_000)])]
+            let both = Call::from([of(&HOT, 1), of(&LAST, 5)]);
+            vec![Consume(both.clone()), Consume(both.clone()), Consume(both), Consume(of(&HOT, 100_000).into())]
         }),
         script("each", |of| {
-            vec![ConsumeEach(vec![vec![of(&HOT, 1)], vec![of(&MONEY, 9)], vec![of(&LAST, 6)], vec![of(&WARM, 7)]])]
+            let each = [of(&HOT, 1), of(&MONEY, 9), of(&LAST, 6), of(&WARM, 7)];
+            vec![ConsumeEach(each.map(Call::from).into())]
         }),
         script("check", |of| {
-            let least = |cost| Check(vec![of(&HOT, cost)]);
-            vec![least(99_900), least(99_901), Check(vec![of(&HOT, 99_900), of(&WARM, 99_901)])]
+            let least = |cost| Check(of(&HOT, cost).into());
+            vec![least(99_900), least(99_901), Check(Call::from([of(&HOT, 99_900), of(&WARM, 99_901)]))]
         }),
         script("reserve", |of| {
-            let one = |cost| Reserve(vec![of(&HOT, cost)]);
-            vec![one(5), one(9), Cancel, Settle(2), Reserve(vec![of(&HOT, 6), of(&HOT, 1)])]
+            let one = |cost| Reserve(of(&HOT, cost).into());
+            vec![one(5), one(9), Cancel, Settle(2), Reserve(Call::from([of(&HOT, 6), of(&HOT, 1)]))]
         }),
-        script("debt", |of| vec![Reserve(vec![of(&HOT, 100_000)]), Consume(vec![of(&HOT, 1)]), Look(of(&HOT, 1))]),
+        script("debt", |of| vec![Reserve(of(&HOT, 100_000).into()), Consume(of(&HOT, 1).into()), Look(of(&HOT, 1))]),
         script("balance", |of| LIMITS.iter().map(|limit| Look(of(limit, 1))).collect()),
         script("credit", |of| {
-            vec![Credit(of(&HOT, 7)), Credit(of(&MONEY, 7)), Consume(vec![of(&HOT, 1)]), Credit(of(&HOT, 500))]
+            vec![
+                Credit(of(&HOT, 7).into()),
+                Credit(of(&MONEY, 7).into()),
+                Consume(of(&HOT, 1).into()),
+                Credit(of(&HOT, 500).into()),
+            ]
         }),
-        script("debit", |of| vec![Debit(of(&HOT, 7)), Debit(of(&MONEY, 200)), Consume(vec![of(&HOT, 1)])]),
+        script("debit", |of| {
+            vec![Debit(of(&HOT, 7).into()), Debit(of(&MONEY, 200).into()), Consume(of(&HOT, 1).into())]
+        }),
         script("reset", |of| {
-            vec![Reset(of(&HOT, 1)), Consume(vec![of(&HOT, 1)]), Reset(of(&MONEY, 1)), Reset(of(&WARM, 1))]
+            vec![Reset(of(&HOT, 1)), Consume(of(&HOT, 1).into()), Reset(of(&MONEY, 1)), Reset(of(&WARM, 1))]
         }),
     ]
 }
@@ -93,7 +102,7 @@ fn verbs() -> Vec<Script> {
 fn settlements() -> Vec<Script> {
     vec![
         script("settle", |of| {
-            let ten = || Consume(vec![of(&HOT, 10)]);
+            let ten = || Consume(of(&HOT, 10).into());
             vec![
                 ten(),
                 Settle(4),
@@ -110,24 +119,24 @@ fn settlements() -> Vec<Script> {
             ]
         }),
         script("settle_each", |of| {
-            let both = || Consume(vec![of(&HOT, 10), of(&WARM, 10)]);
+            let both = || Consume(Call::from([of(&HOT, 10), of(&WARM, 10)]));
             let costs = |one: u32, two: u32| SettleEach(vec![Tokens::new(one), Tokens::new(two)]);
             vec![both(), costs(3, 12), both(), costs(0, 0), both(), costs(11, 300)]
         }),
         script("cancel", |of| {
-            vec![Consume(vec![of(&HOT, 10)]), Cancel, Consume(vec![of(&HOT, 9), of(&FEW, 2)]), Cancel]
+            vec![Consume(of(&HOT, 10).into()), Cancel, Consume(Call::from([of(&HOT, 9), of(&FEW, 2)])), Cancel]
         }),
         script("once", |of| {
-            let job = |cost| Consume(vec![of(&HOT, cost).once("job")]);
+            let job = |cost| Consume(of(&HOT, cost).once("job"));
             let paid = || Credit(of(&HOT, 50).once("paid"));
             vec![job(5), job(5), job(6), Settle(2), job(5), paid(), paid(), Debit(of(&HOT, 9).once("fee"))]
         }),
         script("lapses", |of| {
-            let call = |span| Consume(vec![of(&HOT, 9).lapses_after(span), of(&FEW, 1)]);
-            vec![call(HOUR), Settle(2), call(HOUR), Cancel, Consume(vec![of(&HOT, 1)]), call(MOMENT)]
+            let call = |span| Consume(Call::from([of(&HOT, 9), of(&FEW, 1)]).lapses_after(span));
+            vec![call(HOUR), Settle(2), call(HOUR), Cancel, Consume(of(&HOT, 1).into()), call(MOMENT)]
         }),
         script("tracked", |of| {
-            let call = || Consume(vec![of(&HOT, 9).tracked_for(HOUR)]);
+            let call = || Consume(of(&HOT, 9).tracked_for(HOUR));
             vec![call(), Settle(2), call(), Settle(12), call()]
         }),
     ]
@@ -148,25 +157,26 @@ fn options() -> Vec<Script> {
             vec![whole(7), whole(7), Settle(3), whole(120_000), whole(120_000)]
         }),
         script("up_to", |of| {
-            let some = |limit, cost, least: u32| Consume(vec![of(limit, cost).up_to(least)]);
+            let some = |limit, cost, least: u32| Consume(of(limit, cost).up_to(least).into());
             vec![some(&FEW, 3, 1), some(&FEW, 3, 1), some(&FEW, 3, 1), some(&HOT, 100_000, 50), some(&HOT, 5, 1)]
         }),
         script("leaving", |of| {
-            let all = |limit, cost, left: u32| Consume(vec![of(limit, cost).leaving(left)]);
+            let all = |limit, cost, left: u32| Consume(of(limit, cost).leaving(left).into());
             vec![all(&HOT, 1, 99_899), all(&HOT, 1, 99_899), all(&FEW, 2, 3), all(&FEW, 2, 3), all(&MONEY, 90, 10)]
         }),
         script("wait", |of| {
-            vec![Wait(vec![of(&HOT, 1)]), Wait(vec![of(&FEW, 5), of(&HOT, 1)]), Wait(vec![of(&FEW, 1)])]
+            vec![Wait(of(&HOT, 1).into()), Wait(Call::from([of(&FEW, 5), of(&HOT, 1)])), Wait(of(&FEW, 1).into())]
         }),
         script("refused", |of| {
-            let few = |cost| Consume(vec![of(&FEW, cost)]);
-            let raised = [few(5), few(1), few(1), Settle(3), few(2), few(1), few(1), Credit(of(&FEW, 1)), few(1)];
+            let few = |cost| Consume(of(&FEW, cost).into());
+            let raised =
+                [few(5), few(1), few(1), Settle(3), few(2), few(1), few(1), Credit(of(&FEW, 1).into()), few(1)];
             raised.into_iter().chain([few(1), Reset(of(&FEW, 1)), few(5), few(1), Cancel, few(5)]).collect()
         }),
         script("period", |of| {
             let (start, end) = (second(0.0), second(0.0) + 36_500 * DAY);
-            let paid = |limit, cost| Consume(vec![of(limit, cost).period(start, end)]);
-            vec![paid(&HOT, 9), paid(&HOT, 1), paid(&FEW, 5), paid(&FEW, 1), Consume(vec![of(&HOT, 1)])]
+            let paid = |limit, cost| Consume(of(limit, cost).period(start, end).into());
+            vec![paid(&HOT, 9), paid(&HOT, 1), paid(&FEW, 5), paid(&FEW, 1), Consume(of(&HOT, 1).into())]
         }),
     ]
 }
@@ -174,7 +184,7 @@ fn options() -> Vec<Script> {
 fn guards() -> Vec<Script> {
     vec![
         script("slots", |of| {
-            let one = || Consume(vec![of(&SLOTS, 1)]);
+            let one = || Consume(of(&SLOTS, 1).into());
             vec![
                 one(),
                 one(),
@@ -184,17 +194,17 @@ fn guards() -> Vec<Script> {
                 one(),
                 Release,
                 Release,
-                Consume(vec![of(&HOT, 1), of(&SLOTS, 1)]),
+                Consume(Call::from([of(&HOT, 1), of(&SLOTS, 1)])),
                 Renew,
             ]
         }),
         script("lease", |of| {
             let hold = |dropped| Hold(of(&SLOTS, 1), dropped);
-            vec![hold(true), hold(false), hold(false), hold(true), Consume(vec![of(&SLOTS, 2)]), hold(true)]
+            vec![hold(true), hold(false), hold(false), hold(true), Consume(of(&SLOTS, 2).into()), hold(true)]
         }),
         script("stream", |of| {
-            let stream = |used, dropped| Stream(vec![of(&HOT, 50).lapses_after(HOUR)], used, dropped);
-            vec![stream(20, true), stream(70, false), stream(0, true), Stream(vec![of(&HOT, 50)], 9, false)]
+            let stream = |used, dropped| Stream(of(&HOT, 50).lapses_after(HOUR), used, dropped);
+            vec![stream(20, true), stream(70, false), stream(0, true), Stream(of(&HOT, 50).into(), 9, false)]
         }),
     ]
 }

@@ -1,6 +1,6 @@
 use serde::Deserialize;
 
-use crate::call_name::CallName;
+use super::CallName;
 use crate::lean::lean;
 use crate::receipt::Charge;
 use crate::timestamp::Timestamp;

@@ -3,7 +3,7 @@ use std::time::Duration;
 
 use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
 
-use crate::call_error::CallError;
+use super::CallError;
 use crate::key::Key;
 use crate::limit::{LimitFault, name_fault, period_fault, written};
 use crate::text::Text;
@@ -91,6 +91,11 @@ impl Keeping {
         span
     }
 
+    /// The option that says it.
+    pub(crate) fn option(self) -> &'static str {
+        if self.lapses() { "lapses_after" } else { "tracked_for" }
+    }
+
     pub(crate) fn lapses(self) -> bool {
         matches!(self, Self::LapsesAfter(_))
     }
@@ -126,8 +131,7 @@ fn id_fault(id: &str) -> Option<CallError> {
 pub(crate) fn checked_span(span: Duration) -> Result<Duration, CallError> {
     match period_fault(span) {
         None => Ok(span),
-        Some(LimitFault::PeriodZero) => Err(CallError::SpanZero),
-        Some(LimitFault::PeriodTooLong) => Err(CallError::SpanTooLong),
+        Some(LimitFault::PeriodZero | LimitFault::PeriodTooLong) => Err(CallError::SpanOutOfRange),
         Some(_) => Err(CallError::SpanNotWholeMicros),
     }
 }
