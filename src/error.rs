@@ -14,18 +14,19 @@ use crate::tokens::Tokens;
 /// After [`Error::Database`], [`Error::ReadOnly`] and [`Error::Setup`] PostgreSQL has aborted the transaction, and the
 /// caller must roll it back.
 ///
-/// The message names the remedy. [`source`](std::error::Error::source) holds the cause: for an error of the driver, a
-/// `sqlx::Error`. So print the whole chain.
+/// The message has the reason and names the remedy. [`source`](std::error::Error::source) is the driver's error, a
+/// `sqlx::Error`, if there is one. The limiter logs each kind of error once a minute, at level `warn`, with its whole
+/// [chain](Error::chain). A kind is a variant and PostgreSQL's code.
 #[derive(Clone, Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
     /// The call breaks a rule: its requests and their options, its verb, or its receipt.
-    #[error("the call{} is wrong", of(" for", limit.as_deref()))]
+    #[error("the call{} is wrong: {source}", of(" for", limit.as_deref()))]
     Call {
         /// The limit's name; `None` for a call without a limit.
         limit: Option<Cow<'static, str>>,
-        /// The rule.
-        source: CallError,
+        /// The rule. By its raw name it is no `source()`: the message has it.
+        r#source: CallError,
     },
     /// The cost can never be granted, however long the caller waits.
     #[error(
@@ -43,12 +44,12 @@ pub enum Error {
         max: Tokens,
     },
     /// The key is not valid.
-    #[error("the key asked of limit {limit:?} is invalid")]
+    #[error("the key asked of limit {limit:?} is invalid: {source}")]
     Key {
         /// The limit's name.
         limit: Cow<'static, str>,
         /// The fault of the key.
-        source: KeyError,
+        r#source: KeyError,
     },
 
     /// A row holds a value that the limiter never writes, such as an infinite instant.
@@ -60,12 +61,12 @@ pub enum Error {
         fault: &'static str,
     },
     /// A row cannot hold the balance that the call would leave. Nothing was changed.
-    #[error("a row of limit {limit:?} cannot hold what the call would make of it")]
+    #[error("a row of limit {limit:?} cannot hold what the call would make of it: {source}")]
     DoesNotFit {
         /// The limit's name.
         limit: Cow<'static, str>,
         /// The reason.
-        source: FitError,
+        r#source: FitError,
     },
     /// The receipt came too late: its charge has lapsed, or stands for good, or a lease has ended. Or the receipt was
     /// used before; after the lapse the two cannot be told apart. Nothing was changed.
@@ -104,9 +105,9 @@ pub enum Error {
         /// The limit's name.
         limit: Cow<'static, str>,
     },
-    /// A charge that lapses is already ready, so its tokens may have been spent, and it cannot be cancelled. Nothing
-    /// was changed, and the charge lapses as before.
-    #[error("the charge of limit {limit:?} is ready, and too late to cancel (settle it at what was spent, maybe 0)")]
+    /// The tokens of the call are ready, so they may have been spent, and it cannot be cancelled. Nothing was changed: a
+    /// charge that lapses does so as before, and each other stands until it is settled.
+    #[error("the tokens of limit {limit:?} are ready, and too late to cancel (give them back with `settle(grant, 0)`)")]
     TooLateToCancel {
         /// The limit's name.
         limit: Cow<'static, str>,
@@ -152,7 +153,7 @@ pub enum Error {
     Stopped,
 
     /// PostgreSQL or the connection failed.
-    #[error("could not {step}{}", of("", limit.as_deref()))]
+    #[error("could not {step}{}: {}", of("", limit.as_deref()), **source)]
     Database {
         /// The step that failed.
         step: Step,
@@ -222,6 +223,13 @@ impl Error {
     pub fn is_bad_input(&self) -> bool {
         matches!(self, Self::Call { .. } | Self::CostExceedsCapacity { .. } | Self::Key { .. })
     }
+
+    /// Whether the tables, their rights or the connections are set up wrongly. Each call fails until somebody mends
+    /// that, so a retry is of no use. An outage, a crowd and a refused password are no such fault.
+    #[must_use]
+    pub fn is_setup(&self) -> bool {
+        matches!(self, Self::Setup { .. })
+    }
 }
 
 /// A word, and then the limit by its name; empty without a limit.
@@ -260,6 +268,12 @@ pub enum SetupFault {
          `unnamed_statements()`, or set PgBouncer's max_prepared_statements)"
     )]
     NamedStatements,
+    /// The role lacks a right: on the tables, their schema or the database.
+    #[error(
+        "this role lacks a right (`tollgate migrate up --grant ROLE` grants what a service needs; `tollgate doctor` \
+         names what is missing)"
+    )]
+    Rights,
     /// Row security is switched on for a table and may hide rows from this role. A hidden row must not count as a
     /// missing one.
     #[error(

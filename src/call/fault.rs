@@ -15,8 +15,8 @@ pub enum CallError {
     #[error("a charge cannot be read (settle it by the release that wrote it, or credit by hand)")]
     CorruptReceipt,
     /// The cost of a request, or another amount in it, is no amount of tokens.
-    #[error("the cost is invalid")]
-    Cost(#[source] TokensError),
+    #[error("the cost is invalid: {0}")]
+    Cost(TokensError),
     /// There are more or fewer costs than requests of the receipt.
     #[error("{costs} costs cannot settle a receipt of {requests} requests (give one for each, in the order asked)")]
     CostsMissing {

@@ -3,10 +3,11 @@ use std::time::Duration;
 use sqlx::error::DatabaseError;
 
 use crate::driver_error::DriverError;
+use crate::error::SetupFault;
 use crate::key::KeyError;
 use crate::limit::{Limit, LimitKind, micros};
 use crate::slow_down::SlowDown;
-use crate::store::is_row_security;
+use crate::store::setup_fault;
 use crate::{DAY, SECOND};
 
 /// Why an override was not set or removed, or why overrides could not be read.
@@ -14,12 +15,12 @@ use crate::{DAY, SECOND};
 #[non_exhaustive]
 pub enum OverrideError {
     /// The key is not valid.
-    #[error("the key of the override of limit {limit:?} is invalid")]
+    #[error("the key of the override of limit {limit:?} is invalid: {source}")]
     Key {
         /// The limit's name.
         limit: String,
-        /// The fault of the key.
-        source: KeyError,
+        /// The fault of the key. By its raw name it is no `source()`: the message has it.
+        r#source: KeyError,
     },
     /// The reason is empty, or longer than 500 bytes.
     #[error("an override of limit {limit:?} needs a reason of 1 to 500 bytes (say why, for whoever finds it)")]
@@ -55,19 +56,18 @@ pub enum OverrideError {
         message: String,
     },
     /// PostgreSQL or the connection failed.
-    #[error("could not {step} overrides")]
+    #[error("could not {step} overrides: {}", **source)]
     Database {
         /// The step that failed.
         step: &'static str,
         /// The error of the driver.
         source: DriverError,
     },
-    /// Row security is switched on for `tollgate.overrides`, and may hide rows from this role.
-    #[error(
-        "row security hides rows of tollgate.overrides from this role (`alter table tollgate.overrides disable \
-         row level security`, or give the role `bypassrls`)"
-    )]
-    RowSecurity {
+    /// The table, its rights or the connections are not set up as this process needs them.
+    #[error("could not use tollgate.overrides: {fault}")]
+    Setup {
+        /// The fault to mend.
+        fault: SetupFault,
         /// The error of the driver.
         source: DriverError,
     },
@@ -136,8 +136,11 @@ pub(super) fn rejected(limit: &str, step: &'static str, source: sqlx::Error) -> 
 
 pub(super) fn failed(step: &'static str) -> impl Fn(sqlx::Error) -> OverrideError {
     move |source| {
-        let is_hidden = is_row_security(&source);
+        let fault = setup_fault(&source);
         let source = source.into();
-        if is_hidden { OverrideError::RowSecurity { source } } else { OverrideError::Database { step, source } }
+        match fault {
+            Some(fault) => OverrideError::Setup { fault, source },
+            None => OverrideError::Database { step, source },
+        }
     }
 }

@@ -117,7 +117,7 @@ impl Overrides {
     ///
     /// # Errors
     ///
-    /// [`OverrideError::Database`] and [`OverrideError::RowSecurity`] where the first reading fails, and
+    /// [`OverrideError::Database`] and [`OverrideError::Setup`] where the first reading fails, and
     /// [`OverrideError::Stopped`].
     pub async fn watch(pool: PgPool) -> Result<Self, OverrideError> {
         let runtime = Handle::try_current().map_err(|_| OverrideError::Stopped)?;
@@ -133,7 +133,7 @@ impl Overrides {
     ///
     /// # Errors
     ///
-    /// [`OverrideError::Database`] and [`OverrideError::RowSecurity`].
+    /// [`OverrideError::Database`] and [`OverrideError::Setup`].
     pub async fn read(conn: &mut PgConnection) -> Result<Self, OverrideError> {
         Ok(Self::new(first_reading(conn, "").await?, None))
     }

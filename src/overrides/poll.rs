@@ -5,6 +5,7 @@ use std::time::{Duration, Instant};
 use sqlx::PgPool;
 
 use super::Inner;
+use super::fault::failed;
 use super::table::{self, Snapshot, Stamp};
 use crate::error::chain;
 use crate::plan::Cut;
@@ -32,7 +33,7 @@ pub(super) async fn again_and_again(inner: Weak<Inner>, pool: PgPool) {
             }
             Err(error) => {
                 if !std::mem::replace(&mut is_stale, true) {
-                    let error = chain(&error);
+                    let error = chain(&failed("read")(error));
                     tracing::warn!(error, "overrides are not read: those of before count, until each ends");
                 }
             }

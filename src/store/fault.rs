@@ -8,6 +8,7 @@ use sqlx::postgres::PgDatabaseError;
 
 use super::pooler::{self, Said};
 use super::wire::Corrupt;
+use crate::driver_error::DriverError;
 use crate::error::{Error, SetupFault, Step};
 use crate::plan::Row;
 use crate::session;
@@ -18,15 +19,30 @@ pub(crate) fn database(step: Step, limit: &str, source: sqlx::Error) -> Error {
     if let Some(Corrupt { fault, .. }) = corrupt(&source) {
         return Error::CorruptRow { limit: limit.to_owned().into(), fault };
     }
-    let fault = match &source {
-        _ if is_missing(&source) => SetupFault::Schema,
-        sqlx::Error::Database(error) if is_read_only(&**error) => return Error::ReadOnly { source: source.into() },
-        sqlx::Error::Database(error) if is_misprepared(&**error) => SetupFault::NamedStatements,
-        sqlx::Error::Database(error) if is_wrong_part(&**error) => SetupFault::WrongParts,
-        _ if is_row_security(&source) => SetupFault::RowSecurity,
-        _ => return Error::Database { step, limit: Some(limit.to_owned().into()), source: source.into() },
-    };
-    Error::Setup { fault, source: source.into() }
+    match &source {
+        sqlx::Error::Database(error) if is_read_only(&**error) => Error::ReadOnly { source: source.into() },
+        _ => setup_or(source, |source| Error::Database { step, limit: Some(limit.to_owned().into()), source }),
+    }
+}
+
+fn setup_or(source: sqlx::Error, otherwise: impl FnOnce(DriverError) -> Error) -> Error {
+    match setup_fault(&source) {
+        Some(fault) => Error::Setup { fault, source: source.into() },
+        None => otherwise(source.into()),
+    }
+}
+
+/// What is set up wrongly, if that is the cause of a driver's error.
+pub(crate) fn setup_fault(error: &sqlx::Error) -> Option<SetupFault> {
+    let told = error.as_database_error()?;
+    Some(match &*told.code()? {
+        "3F000" | "42P01" | "42703" | "42883" => SetupFault::Schema,
+        _ if is_misprepared(told) => SetupFault::NamedStatements,
+        _ if is_wrong_part(told) => SetupFault::WrongParts,
+        _ if is_row_security(told) => SetupFault::RowSecurity,
+        "42501" => SetupFault::Rights,
+        _ => return None,
+    })
 }
 
 /// The error of a failed statement on one row, for `map_err`.
@@ -46,13 +62,7 @@ fn corrupt(error: &sqlx::Error) -> Option<&Corrupt> {
 
 /// An error of the driver during a sweep of a table.
 pub(crate) fn unswept(table: &'static str, source: sqlx::Error) -> Error {
-    if is_missing(&source) {
-        Error::Setup { fault: SetupFault::Schema, source: source.into() }
-    } else if is_row_security(&source) {
-        Error::Setup { fault: SetupFault::RowSecurity, source: source.into() }
-    } else {
-        Error::Database { step: Step::Sweep(table), limit: None, source: source.into() }
-    }
+    setup_or(source, |source| Error::Database { step: Step::Sweep(table), limit: None, source })
 }
 
 /// An error of the driver while lapsed calls are given back.
@@ -88,6 +98,17 @@ impl Error {
             Self::Locked { .. } | Self::Overloaded { .. } | Self::PoolExhausted { .. } => true,
             Self::Database { step, source, .. } => is_passing(source) || is_broken_off(*step, source),
             _ => false,
+        }
+    }
+
+    /// PostgreSQL's code (SQLSTATE), if it answered with one.
+    pub(crate) fn sqlstate(&self) -> Option<Cow<'_, str>> {
+        match self {
+            Self::Database { source, .. }
+            | Self::OutcomeUnknown { source: Some(source), .. }
+            | Self::ReadOnly { source }
+            | Self::Setup { source, .. } => code(source),
+            _ => None,
         }
     }
 
@@ -134,7 +155,7 @@ impl Error {
             Self::Database { step: Step::Begin, .. } | Self::OutcomeUnknown { .. } | Self::ReadOnly { .. } => false,
             Self::Database { source, .. } if session::is_left(source) => false,
             Self::Database { source, .. }
-            | Self::Setup { fault: SetupFault::RowSecurity | SetupFault::Schema, source } => {
+            | Self::Setup { fault: SetupFault::Rights | SetupFault::RowSecurity | SetupFault::Schema, source } => {
                 is_about_the_statement(source)
             }
             _ => true,
@@ -339,15 +360,9 @@ fn is_about_a_node(error: &sqlx::Error) -> bool {
     matches!(code(error).as_deref(), Some("08006" | "58030" | "XX000")) && error.as_database_error().is_some_and(says)
 }
 
-/// Whether a schema, table or column is undefined.
-fn is_missing(error: &sqlx::Error) -> bool {
-    matches!(code(error).as_deref(), Some("3F000" | "42P01" | "42703"))
-}
-
 /// Whether row security hides rows, or may. A statement of ours reports it by a text that is no boolean. PostgreSQL
 /// reports it by its own checks: of rows to write, and of rows to read under `row_security = off`.
-pub(crate) fn is_row_security(error: &sqlx::Error) -> bool {
-    let Some(told) = error.as_database_error() else { return false };
+fn is_row_security(told: &(dyn DatabaseError + 'static)) -> bool {
     match told.code().as_deref() {
         Some("22P02") => told.message().contains("\"row security hides rows of tollgate."),
         Some("42501") => matches!(routine(told), Some("ExecWithCheckOptions" | "check_enable_rls")),

@@ -53,7 +53,7 @@ use crate::limit::Storage;
 use crate::parts::Parts;
 use crate::plan::Row;
 use crate::session::{self, Right};
-pub(crate) use fault::{database, is_row_security, timed_out, unreaped, unswept, unwritten};
+pub(crate) use fault::{database, setup_fault, timed_out, unreaped, unswept, unwritten};
 pub(crate) use found::Found;
 use wire::Statement;
 

@@ -152,7 +152,7 @@ fn what_is_set_up_wrongly_names_its_remedy() {
         Error::Setup { fault, .. } => Some(fault),
         _ => None,
     };
-    for code in ["3F000", "42P01", "42703"] {
+    for code in ["3F000", "42P01", "42703", "42883"] {
         assert_eq!(fault(code, ""), Some(SetupFault::Schema), "{code}");
     }
     for code in ["26000", "42P05"] {
@@ -160,9 +160,10 @@ fn what_is_set_up_wrongly_names_its_remedy() {
     }
     assert_eq!(fault("23514", "violates check constraint \"durable_part_102008\""), Some(SetupFault::WrongParts));
     assert_eq!(fault("23514", "violates check constraint \"durable_check\""), None);
-    assert_eq!(fault("42501", "\"durable_part\""), None);
+    assert_eq!(fault("42501", "\"durable_part\""), Some(SetupFault::Rights));
     assert_eq!(fault("22P02", "\"row security hides rows of tollgate.durable\""), Some(SetupFault::RowSecurity));
-    assert_eq!(fault("42501", "\"row security hides rows of tollgate.durable\""), None);
+    assert_eq!(fault("42501", "\"row security hides rows of tollgate.durable\""), Some(SetupFault::Rights));
+    assert_eq!(fault("28P01", "password authentication failed"), None, "a password may be right again");
     assert!(matches!(reported(Step::Save, "25006", ""), Error::ReadOnly { .. }));
     // Only the name of PostgreSQL's routine makes these a server that accepts no writes, or an unknown statement.
     for code in ["0A000", "08P01"] {

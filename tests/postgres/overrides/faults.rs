@@ -7,7 +7,7 @@ use tollgate::{DAY, Limit, MINUTE, NewOverride, OverrideError, Overrides};
 
 use super::{TEN, on_call};
 use crate::teller::run;
-use crate::world::{World, second};
+use crate::world::{SERVICE, World, second};
 
 #[tokio::test]
 async fn an_override_that_is_none_is_an_error_with_a_name() {
@@ -36,7 +36,7 @@ async fn an_override_that_is_none_is_an_error_with_a_name() {
     // The service may look, and say nothing.
     let mut service = world.connect().await;
     let refused = fault(said(), &mut service).await;
-    assert!(matches!(refused, OverrideError::Database { .. }), "{refused}");
+    assert!(refused.to_string().contains("this role lacks a right"), "{refused}");
     assert!(Overrides::read(&mut service).await.is_ok());
 }
 
@@ -133,4 +133,21 @@ async fn an_override_that_is_none_is_an_error_of_our_class_in_sql() {
                      from tollgate.overrides where name = 'owing'";
     let numbers: String = sqlx::query_scalar(numbers).fetch_one(&mut conn).await.unwrap();
     assert_eq!(numbers, "token_bucket 2000000 60000000 2000000 5000000");
+}
+
+/// Often this is the first call of a service.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn overrides_that_cannot_be_read_name_the_remedy() {
+    let world = World::unmigrated().await;
+    let error = Overrides::watch(world.pool.clone()).await.unwrap_err();
+    assert!(error.to_string().contains("(run `tollgate migrate up`)"), "{error}");
+    let world = World::new().await;
+    world.sql(&format!("revoke all on tollgate.overrides from {SERVICE}")).await;
+    for told in [
+        Overrides::watch(world.pool.clone()).await.map(drop),
+        Overrides::read(&mut world.connect().await).await.map(drop),
+    ] {
+        let error = told.unwrap_err();
+        assert!(error.to_string().contains("tollgate migrate up --grant"), "{error}");
+    }
 }

@@ -41,9 +41,10 @@ async fn after_an_sql_error_of_the_callers_own_the_failure_names_limit_and_step(
             tx.execute("select 1 / 0").await.unwrap_err();
             let error = limiter.consume(&mut tx, limit.key(1)).await.unwrap_err();
             assert!(!error.is_retryable());
-            assert_eq!(error.to_string(), format!("could not {step} limit \"ten\""));
+            let told = error.to_string();
             let Error::Database { step: at, limit: Some(name), source } = error else { panic!("{error:?}") };
             assert_eq!((at, &*name), (step, "ten"));
+            assert_eq!(told, format!("could not {step} limit \"ten\": {}", *source), "with its reason");
             assert_eq!(source.as_database_error().unwrap().code().unwrap(), "25P02");
         }
     }
@@ -69,15 +70,15 @@ async fn a_read_only_transaction_can_look_and_cannot_take() {
 }
 
 #[tokio::test]
-async fn missing_rights_are_an_error_of_the_database() {
+async fn missing_rights_name_their_remedy() {
     let world = World::new().await;
     world.sql(&format!("revoke usage on schema tollgate from {SERVICE}")).await;
     for limit in ten() {
         let mut tx = world.begin().await;
         let error = LIMITER.consume(&mut tx, limit.key(1)).await.unwrap_err();
-        let Error::Database { source, .. } = &error else { panic!("{error:?}") };
-        assert_eq!(source.as_database_error().unwrap().code().unwrap(), "42501", "{error}");
-        assert!(!error.is_retryable());
+        assert!(matches!(error, Error::Setup { fault: SetupFault::Rights, .. }), "{error:?}");
+        assert!(error.is_setup() && !error.is_retryable());
+        assert!(error.to_string().contains("`tollgate migrate up --grant ROLE`"), "{error}");
     }
 }
 
