@@ -20,6 +20,7 @@ pub(crate) const MAX_KEYS: usize = 2_000;
 /// The call, if it is valid, over tables with so many parts, with an id if it needs one, and under the overrides, if
 /// there are any. It asks for the instant only if there are overrides.
 pub(crate) fn checked(
+    by: By,
     call: Verb,
     parts: Parts,
     max_keys: usize,
@@ -31,10 +32,12 @@ pub(crate) fn checked(
         Some(overrides) => overrides.over(call, at()),
         None => call,
     };
-    let call = call.checked_for(parts)?;
-    // What was granted under another bound can be settled.
-    let keys = if call.settles() { 0 } else { call.keys() };
-    expect_few(keys, max_keys, call.limit()).map(|()| call)
+    let checked = call.checked_for(parts).and_then(|call| {
+        // What was granted under another bound can be settled.
+        let keys = if call.settles() { 0 } else { call.keys() };
+        expect_few(keys, max_keys, call.limit()).map(|()| call)
+    });
+    checked.inspect_err(|error| meter::wrong(by, error))
 }
 
 /// Fails for more keys than are allowed.

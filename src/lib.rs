@@ -90,6 +90,8 @@ mod error;
 #[cfg(feature = "postgres")]
 mod execution;
 #[cfg(feature = "postgres")]
+mod failures;
+#[cfg(feature = "postgres")]
 mod gate;
 mod hash;
 mod key;

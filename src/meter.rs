@@ -1,10 +1,12 @@
 //! Reports decisions: `tracing` events, and with the feature `metrics` counters and histograms. Labels are names of
 //! limits and a few words, never keys.
 
-use std::time::Duration;
+use std::sync::LazyLock;
+use std::time::{Duration, Instant};
 
 use crate::decision::{Denied, Source};
 use crate::error::{Error, chain};
+use crate::failures::Failures;
 use crate::reason::Reason;
 use crate::tokens::Tokens;
 
@@ -108,9 +110,26 @@ fn shown(tokens: Tokens) -> f64 {
 
 /// The database did not answer a call.
 pub(crate) fn failed(by: By, limit: &str, error: &Error) {
-    tracing::debug!(by = by.as_str(), limit, error = %chain(error), "not decided");
+    log(by, limit, error);
     #[cfg(feature = "metrics")]
     metrics::counter!(ERRORS, "by" => by.as_str(), "limit" => limit.to_owned()).increment(1);
+}
+
+/// A call is wrong, and was not asked.
+pub(crate) fn wrong(by: By, error: &Error) {
+    log(by, error.limit().unwrap_or_default(), error);
+}
+
+/// Logs each kind of error once a minute, so that an operator sees it even where nobody logs what a call returns.
+#[expect(clippy::disallowed_methods, reason = "the monotonic clock spaces lines of a log; no decision depends on it")]
+fn log(by: By, limit: &str, error: &Error) {
+    static FAILURES: LazyLock<Failures> = LazyLock::new(Failures::default);
+    let (by, code) = (by.as_str(), error.sqlstate());
+    let code = code.as_deref();
+    match FAILURES.note(error, Instant::now()) {
+        Some(others) => tracing::warn!(by, limit, code, others, error = %chain(error), "a call failed"),
+        None => tracing::debug!(by, limit, code, error = %chain(error), "a call failed"),
+    }
 }
 
 /// A caller of a gate waited for an answer of the database.

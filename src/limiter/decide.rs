@@ -63,7 +63,7 @@ impl Limiter {
     }
 
     fn checked(&self, call: Verb) -> Result<CheckedCall, Error> {
-        checked(call, self.backend.parts, self.max_keys, self.overrides.as_ref(), || self.at)
+        checked(By::Limiter, call, self.backend.parts, self.max_keys, self.overrides.as_ref(), || self.at)
     }
 
     fn overruled(&self, call: &CheckedCall) -> Option<Answer> {

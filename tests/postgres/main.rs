@@ -19,6 +19,7 @@ mod functions;
 mod gate;
 mod judge;
 mod leases;
+mod logs;
 #[allow(dead_code, reason = "the tests of the plan need the rest")]
 #[path = "../pure/world.rs"]
 mod memory;

@@ -132,7 +132,7 @@ impl Outage {
         if self.is_answered(EVERY).await || self.has_heard(asked) {
             return;
         }
-        tracing::info!(error = %chain(error), "the server is silent");
+        tracing::warn!(error = %chain(error), "the server is silent");
         self.state.send_if_modified(|state| state.know(error));
         loop {
             // One connection waits long, for a server that is slow to accept it. Those beside it wait briefly, for a
@@ -148,7 +148,7 @@ impl Outage {
         }
         // Each idle connection that is cut off would cost a timeout.
         close_idle(&self.pool);
-        tracing::info!("the server answers again");
+        tracing::warn!("the server answers again");
     }
 
     /// Asks briefly, again and again, until the server answers here or elsewhere, or the gate is gone.

@@ -54,7 +54,7 @@ impl Gate {
 
     fn checked(&self, call: Verb) -> Result<CheckedCall, Error> {
         let Shared { settings, overrides, .. } = &*self.inner.shared;
-        checked(call, settings.backend.parts, settings.max_keys, overrides.as_ref(), || settings.clock.at())
+        checked(By::Gate, call, settings.backend.parts, settings.max_keys, overrides.as_ref(), || settings.clock.at())
     }
 
     /// The answer that follows from overrides alone.
