@@ -106,7 +106,7 @@ async fn log_in(State(Service { gate, .. }): State<Service>, password: String) -
 }
 
 /// Stores a job and reserves the tokens that it will take, in one transaction. It runs when they are ready.
-async fn complete(State(Service { pool, .. }): State<Service>, prompt: String) -> Result<Response, Failure> {
+async fn complete(State(Service { pool, .. }): State<Service>, prompt: String) -> Result<Response, NotServed> {
     let mut tx = pool.begin().await?;
     let estimate = u32::try_from(prompt.len()).unwrap_or(u32::MAX) * 100;
     let reserved = Limiter::new().reserve(&mut tx, MODEL_TOKENS.global().cost(estimate)).await?.granted()?;
@@ -123,7 +123,7 @@ async fn complete(State(Service { pool, .. }): State<Service>, prompt: String) -
 }
 
 /// A refusal returns by `?`: the message is rolled back, and the response is 429.
-async fn send(State(Service { pool, .. }): State<Service>, body: String) -> Result<(StatusCode, HeaderMap), Failure> {
+async fn send(State(Service { pool, .. }): State<Service>, body: String) -> Result<(StatusCode, HeaderMap), NotServed> {
     let mut tx = pool.begin().await?;
     sqlx::query("insert into messages values ($1)").bind(body).execute(&mut *tx).await?;
     let grant = Limiter::new().consume(&mut tx, MESSAGES.global()).await?.granted()?;
@@ -131,9 +131,8 @@ async fn send(State(Service { pool, .. }): State<Service>, body: String) -> Resu
     Ok((StatusCode::CREATED, Fields::default().of(&grant)))
 }
 
-/// Why a handler failed. A handler in which nothing else can fail returns `NotServed` itself.
+/// Why a log-in failed. The other handlers return `NotServed` itself.
 enum Failure {
-    Database(sqlx::Error),
     NotServed(NotServed),
     WrongPassword,
 }
@@ -141,19 +140,9 @@ enum Failure {
 impl IntoResponse for Failure {
     fn into_response(self) -> Response {
         match self {
-            Self::Database(error) => {
-                eprintln!("{error}");
-                StatusCode::INTERNAL_SERVER_ERROR.into_response()
-            }
             Self::NotServed(reason) => reason.into_response(),
             Self::WrongPassword => (StatusCode::UNAUTHORIZED, "wrong\n").into_response(),
         }
-    }
-}
-
-impl From<sqlx::Error> for Failure {
-    fn from(error: sqlx::Error) -> Self {
-        Self::Database(error)
     }
 }
 

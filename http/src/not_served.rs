@@ -2,6 +2,8 @@ use std::borrow::Cow;
 
 use http::header::{CONTENT_TYPE, HeaderMap, HeaderValue};
 use http::{HeaderName, Response, StatusCode};
+#[cfg(feature = "tower")]
+use tollgate::DriverError;
 use tollgate::{Denied, Error, KeyError};
 
 use crate::facts::{self, Facts};
@@ -14,7 +16,10 @@ use crate::problem::{ABOUT_BLANK, Problem, TEMPORARY_REDUCED_CAPACITY};
 /// | --- | --- | --- |
 /// | a refusal | 429 | seconds until it would be granted, rounded up |
 /// | [`Error::Locked`], [`Error::Overloaded`], [`Error::PoolExhausted`] | 503 | 1 |
-/// | another error of the database or its rows | 503 | 5 |
+/// | another error of the database | 503 | 5 |
+/// | a [fault of the set-up](Error::is_setup), [`Error::CorruptRow`]: somebody must mend it | 500 | – |
+/// | an `sqlx::Error` of the handler: its pool has no connection, or IO fails | 503 | 1, 5 |
+/// | another `sqlx::Error` of the handler, such as a duplicate key | 500 | – |
 /// | [`Error::CostExceedsCapacity`], [`Error::Key`]: the request can never be granted | 400 | – |
 /// | [`Error::Lapsed`], [`Error::ReceiptUsed`], [`Error::TooLateToCancel`]: a receipt is not good any more | 409 | – |
 /// | [`Error::OnceMismatch`]: the id of the request was used for another one | 422 | – |
@@ -24,7 +29,8 @@ use crate::problem::{ABOUT_BLANK, Problem, TEMPORARY_REDUCED_CAPACITY};
 ///
 /// The body is a [`Problem`]. It does not contain the database's message; log the error for that.
 ///
-/// With the feature `axum` this is a handler's error type: `?` turns [`Denied`] and [`Error`] into it.
+/// With the feature `axum` this is a handler's error type: `?` turns [`Denied`], [`Error`] and `sqlx::Error` into it. The
+/// last is logged, at level `error`.
 #[derive(Clone, Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum NotServed {
@@ -34,6 +40,10 @@ pub enum NotServed {
     /// No decision was possible.
     #[error(transparent)]
     Failed(#[from] Error),
+    /// A statement of the handler itself failed.
+    #[cfg(feature = "tower")]
+    #[error("the handler's own statement failed: {}", **.0)]
+    Query(DriverError),
     /// The request has no key.
     #[error(transparent)]
     NoKey(#[from] NoKey),
@@ -55,6 +65,8 @@ impl NotServed {
         match self {
             Self::Denied(denied) => Problem::from(&**denied),
             Self::Failed(error) => failure(error),
+            #[cfg(feature = "tower")]
+            Self::Query(error) => query_failure(error),
             Self::NoKey(missing) => Problem {
                 detail: Some(missing.to_string()),
                 ..Problem::new(StatusCode::INTERNAL_SERVER_ERROR, ABOUT_BLANK, "The server cannot tell who asks")
@@ -74,8 +86,10 @@ impl NotServed {
             Self::Failed(Error::Locked { .. } | Error::Overloaded { .. } | Error::PoolExhausted { .. }) => {
                 Some(CROWDED_SECONDS)
             }
-            Self::Failed(_) => (self.status() == StatusCode::SERVICE_UNAVAILABLE).then_some(UNAVAILABLE_SECONDS),
+            #[cfg(feature = "tower")]
+            Self::Query(error) if matches!(**error, sqlx::Error::PoolTimedOut) => Some(CROWDED_SECONDS),
             Self::NoKey(_) | Self::Repeated(_) => None,
+            _ => (self.status() == StatusCode::SERVICE_UNAVAILABLE).then_some(UNAVAILABLE_SECONDS),
         }
     }
 
@@ -83,7 +97,7 @@ impl NotServed {
     pub fn facts(&self) -> Facts<'_> {
         match self {
             Self::Denied(denied) => Facts::from(&**denied),
-            Self::Failed(_) | Self::NoKey(_) | Self::Repeated(_) => Facts::default(),
+            _ => Facts::default(),
         }
     }
 
@@ -116,6 +130,16 @@ impl NotServed {
 impl From<Denied> for NotServed {
     fn from(denied: Denied) -> Self {
         Self::Denied(Box::new(denied))
+    }
+}
+
+#[cfg(feature = "tower")]
+impl From<sqlx::Error> for NotServed {
+    fn from(error: sqlx::Error) -> Self {
+        let failed = Self::Query(error.into());
+        // The response does not tell, and nobody else sees the error.
+        tracing::error!("{failed}");
+        failed
     }
 }
 
@@ -154,6 +178,9 @@ fn failure(error: &Error) -> Problem {
         Error::CostExceedsCapacity { .. } | Error::Key { .. } => {
             (StatusCode::BAD_REQUEST, "The request asks for what can never be granted")
         }
+        Error::CorruptRow { .. } | Error::Setup { .. } => {
+            (StatusCode::INTERNAL_SERVER_ERROR, "The rate limiter of the server is not set up rightly")
+        }
         Error::Lapsed { .. } | Error::ReceiptUsed { .. } | Error::TooLateToCancel { .. } => {
             (StatusCode::CONFLICT, "The charge was settled before, has lapsed, or is spent")
         }
@@ -168,10 +195,31 @@ fn failure(error: &Error) -> Problem {
         }
         _ => (StatusCode::SERVICE_UNAVAILABLE, "Request cannot be satisfied as the rate limiter does not answer"),
     };
+    let detail = match error {
+        // The error's own text advises whoever runs the service.
+        Error::CostExceedsCapacity { limit, asked, max } => {
+            Some(format!("the request asks {asked} tokens of limit {limit:?}, and may ask at most {max} at once"))
+        }
+        error => status.is_client_error().then(|| error.to_string()),
+    };
+    Problem { detail, ..failed(status, title) }
+}
+
+/// The failure of a statement that is not the limiter's.
+#[cfg(feature = "tower")]
+fn query_failure(error: &sqlx::Error) -> Problem {
+    match error {
+        sqlx::Error::Io(_) | sqlx::Error::PoolClosed | sqlx::Error::PoolTimedOut => {
+            let title = "Request cannot be satisfied as the database of the server does not answer";
+            failed(StatusCode::SERVICE_UNAVAILABLE, title)
+        }
+        _ => failed(StatusCode::INTERNAL_SERVER_ERROR, "The server could not carry out the request"),
+    }
+}
+
+fn failed(status: StatusCode, title: &'static str) -> Problem {
     let is_temporary = status == StatusCode::SERVICE_UNAVAILABLE;
-    let kind = if is_temporary { TEMPORARY_REDUCED_CAPACITY } else { ABOUT_BLANK };
-    let detail = status.is_client_error().then(|| error.chain());
-    Problem { detail, ..Problem::new(status, kind, title) }
+    Problem::new(status, if is_temporary { TEMPORARY_REDUCED_CAPACITY } else { ABOUT_BLANK }, title)
 }
 
 const WRONGLY_ASKED: &str = "The server asks its limiter wrongly";

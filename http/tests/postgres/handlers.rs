@@ -17,10 +17,10 @@ use crate::world::World;
 const MESSAGES: Limit = Limit::token_bucket("messages", 2, HOUR);
 
 async fn send(State(pool): State<PgPool>, body: String) -> Result<StatusCode, NotServed> {
-    let mut tx = pool.begin().await.unwrap();
-    sqlx::query("insert into messages values ($1)").bind(body).execute(&mut *tx).await.unwrap();
+    let mut tx = pool.begin().await?;
+    sqlx::query("insert into messages values ($1)").bind(body).execute(&mut *tx).await?;
     Limiter::new().consume(&mut tx, MESSAGES.global()).await?.granted()?;
-    tx.commit().await.unwrap();
+    tx.commit().await?;
     Ok(StatusCode::CREATED)
 }
 
@@ -39,6 +39,33 @@ async fn a_refusal_inside_of_a_transaction_is_a_429_and_rolls_it_back() {
     assert_eq!(json(refused).await["violated-policies"][0], "messages");
     let sent: i64 = sqlx::query_scalar("select count(*) from messages").fetch_one(&world.pool).await.unwrap();
     assert_eq!(sent, 2);
+}
+
+/// The handler needs no error type of its own, and the limiter gets no blame for what is not its fault.
+#[tokio::test]
+async fn a_duplicate_key_inside_of_a_transaction_is_a_500_and_takes_no_token() {
+    let world = World::new().await;
+    world.sql("create table messages (body text primary key)").await;
+    let served = Served::new(Router::new().route("/", post(send)).with_state(world.pool.clone())).await;
+    let mut answers = Vec::new();
+    for body in ["one", "one", "two"] {
+        answers.push(http_1().post(served.url("/")).body(body).send().await.unwrap());
+    }
+    assert_eq!(answers.iter().map(|answer| answer.status().as_u16()).collect::<Vec<_>>(), [201, 500, 201]);
+    let twice = answers.swap_remove(1);
+    assert!(!twice.headers().contains_key("retry-after"));
+    let body = json(twice).await.to_string();
+    assert!(!body.contains("limit") && !body.contains("messages"), "{body}");
+}
+
+/// To try again is of no use until somebody has migrated the database.
+#[tokio::test]
+async fn a_limiter_without_its_tables_is_a_500() {
+    let world = World::new().await;
+    world.sql("create table messages (body text); alter schema tollgate rename to away").await;
+    let served = Served::new(Router::new().route("/", post(send)).with_state(world.pool.clone())).await;
+    let answer = http_1().post(served.url("/")).body("one").send().await.unwrap();
+    assert_eq!((answer.status().as_u16(), answer.headers().get("retry-after")), (500, None));
 }
 
 #[tokio::test]
