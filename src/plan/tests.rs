@@ -88,6 +88,7 @@ fn a_call_that_alters_says_what_it_raises() {
         (Verb::debit(BUCKET.key("k")), "inserts, 1 rows"),
         (Verb::debit(BUCKET.key("k").cost(0)), "1 rows"),
         (Verb::give_back(BUCKET.key("k"), rest), "raises, tokens of bucket, 1 rows"),
+        (Verb::give_back(SHARDED.key("k"), rest), "inserts, raises, tokens of sharded, 3 rows"),
         (Verb::reset(SHARDED.key("k")), "inserts, raises, stale from shard 3, tokens of sharded, 3 rows"),
         (Verb::reset(SLOTS.key("k")), "raises, stale from shard 1, lease of slots, 1 rows"),
     ] {

@@ -74,11 +74,13 @@ async fn a_gate_cancels_no_grant_either_and_changes_nothing() {
     let world = World::new().await;
     let gate = world.gate();
     for limit in ten() {
-        for request in [limit.key("plain"), limit.key("tracked").tracked_for(HOUR)] {
-            let grant = gate.consume(request.clone().cost(4)).await.unwrap().granted().unwrap();
+        for is_tracked in [false, true] {
+            let four = limit.key("k").cost(4);
+            let call = if is_tracked { four.tracked_for(HOUR) } else { four.into() };
+            let grant = gate.consume(call).await.unwrap().granted().unwrap();
             too_late(gate.cancel(grant.clone()).await);
             gate.settle(grant, 0).await.unwrap();
-            assert_eq!(gate.balance(request).await.unwrap().remaining, tokens(10));
+            assert_eq!(gate.balance(limit.key("k")).await.unwrap().remaining, tokens(10));
         }
     }
 }
