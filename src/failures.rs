@@ -9,9 +9,12 @@ use std::time::{Duration, Instant};
 use crate::error::Error;
 use crate::lock::lock;
 
-/// The kinds of errors that this process has met. A kind is a variant and PostgreSQL's code (SQLSTATE).
+/// The kinds of errors that this process has met.
 #[derive(Default)]
-pub(crate) struct Failures(Mutex<HashMap<(Discriminant<Error>, Option<String>), Logged>>);
+pub(crate) struct Failures(Mutex<HashMap<Kind, Logged>>);
+
+/// A variant, and PostgreSQL's code (SQLSTATE).
+type Kind = (Discriminant<Error>, Option<String>);
 
 /// When a kind was logged last, and how many errors of the kind came since then.
 struct Logged {

@@ -126,9 +126,10 @@ fn log(by: By, limit: &str, error: &Error) {
     static FAILURES: LazyLock<Failures> = LazyLock::new(Failures::default);
     let (by, code) = (by.as_str(), error.sqlstate());
     let code = code.as_deref();
-    match FAILURES.note(error, Instant::now()) {
-        Some(others) => tracing::warn!(by, limit, code, others, error = %chain(error), "a call failed"),
-        None => tracing::debug!(by, limit, code, error = %chain(error), "a call failed"),
+    if let Some(others) = FAILURES.note(error, Instant::now()) {
+        tracing::warn!(by, limit, code, others, error = %chain(error), "a call failed");
+    } else {
+        tracing::debug!(by, limit, code, error = %chain(error), "a call failed");
     }
 }
 
