@@ -211,9 +211,11 @@ impl Error {
     /// Whether a setting that somebody left in the session may be the cause, and a transaction under settings of our own
     /// would not fail: a timeout, a role without rights, or that sessions are read-only by default.
     pub(crate) fn may_be_a_setting(&self) -> bool {
-        matches!(self, Self::ReadOnly { .. })
-            || matches!(self, Self::Database { source, .. }
-                if matches!(code(source).as_deref(), Some("42501" | "55P03" | "57014")))
+        match self {
+            Self::ReadOnly { .. } | Self::Setup { fault: SetupFault::Rights, .. } => true,
+            Self::Database { source, .. } => matches!(code(source).as_deref(), Some("55P03" | "57014")),
+            _ => false,
+        }
     }
 
     /// The error of a wait for a row that was cut short.
