@@ -37,7 +37,7 @@ use crate::tokens::{Tokens, TokensError};
 ///
 /// async fn answer(gate: &Gate, user: i64, mut chunks: Vec<String>) -> Result<(), Box<dyn std::error::Error>> {
 ///     let estimate = TOKENS.key(user).cost(2_000).lapses_after(HOUR);
-///     let stream = gate.stream([estimate]).await?.granted()?;
+///     let stream = gate.stream(estimate).await?.granted()?;
 ///     for chunk in chunks.drain(..) {
 ///         stream.add(chunk.split_whitespace().count() as u32);
 ///     }
