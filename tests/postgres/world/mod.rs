@@ -226,7 +226,7 @@ impl World {
             let sql = if is_on_citus() {
                 "select exists (select from citus_lock_waits where waiting_gpid % 10000000000 = $1)"
             } else {
-                "select cardinality(pg_blocking_pids($1)) > 0"
+                "select pg_catalog.cardinality(pg_blocking_pids($1)) > 0"
             };
             while !sqlx::query_scalar::<_, bool>(sql).bind(pid).fetch_one(&mut admin).await.unwrap() {}
         };

@@ -209,7 +209,7 @@ async fn a_row_that_is_locked_for_a_moment_is_waited_for() {
     let lock = "update tollgate.durable set value = value - 1000000 where key = 'held'";
     sqlx::query(lock).execute(&mut *held).await.unwrap();
     let waits = "select count(*) > 0 from pg_stat_activity
-                  where datname = current_database() and cardinality(pg_blocking_pids(pid)) > 0";
+                  where datname = current_database() and pg_catalog.cardinality(pg_blocking_pids(pid)) > 0";
     let (answer, ()) = tokio::join!(soon(gate.consume(LIMIT.key("held"))), async {
         soon(async { while !sqlx::query_scalar::<_, bool>(waits).fetch_one(&world.pool).await.unwrap() {} }).await;
         held.commit().await.unwrap();
