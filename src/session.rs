@@ -153,7 +153,8 @@ pub(crate) fn is_left(error: &sqlx::Error) -> bool {
     }
 }
 
-fn is_role(error: &sqlx::Error) -> bool {
+/// Whether the session is under a role without rights. All sessions of a pool may be.
+pub(crate) fn is_role(error: &sqlx::Error) -> bool {
     error
         .as_database_error()
         .is_some_and(|told| told.code().as_deref() == Some("22P02") && told.message().contains(ROLE))
@@ -171,10 +172,11 @@ pub(crate) fn tell() {
     }
 }
 
-/// Warns once of an error that a setting of the session may cause. A lock timeout is our own.
+/// Warns once of an error that a setting of the session may cause. A lock timeout is our own, and a missing right has a
+/// remedy of its own.
 pub(crate) fn tell_of(error: &Error) {
     static IS_TOLD: AtomicBool = AtomicBool::new(false);
-    let is_setting = error.may_be_a_setting() && !error.is_lock_timeout();
+    let is_setting = error.may_be_a_setting() && !error.is_lock_timeout() && !error.is_setup();
     if is_setting && !IS_TOLD.swap(true, Ordering::Relaxed) {
         tracing::warn!(
             error = chain(error),

@@ -13,6 +13,9 @@ use crate::error::{Error, SetupFault, Step};
 use crate::plan::Row;
 use crate::session;
 use crate::text::Text;
+pub(crate) use setup::setup_fault;
+
+mod setup;
 
 /// The error for a driver's error at a step. An error with a remedy of its own gets its own variant.
 pub(crate) fn database(step: Step, limit: &str, source: sqlx::Error) -> Error {
@@ -30,19 +33,6 @@ fn setup_or(source: sqlx::Error, otherwise: impl FnOnce(DriverError) -> Error) -
         Some(fault) => Error::Setup { fault, source: source.into() },
         None => otherwise(source.into()),
     }
-}
-
-/// What is set up wrongly, if that is the cause of a driver's error.
-pub(crate) fn setup_fault(error: &sqlx::Error) -> Option<SetupFault> {
-    let told = error.as_database_error()?;
-    Some(match &*told.code()? {
-        "3F000" | "42P01" | "42703" | "42883" => SetupFault::Schema,
-        _ if is_misprepared(told) => SetupFault::NamedStatements,
-        _ if is_wrong_part(told) => SetupFault::WrongParts,
-        _ if is_row_security(told) => SetupFault::RowSecurity,
-        "42501" => SetupFault::Rights,
-        _ => return None,
-    })
 }
 
 /// The error of a failed statement on one row, for `map_err`.
@@ -153,7 +143,7 @@ impl Error {
     pub(crate) fn leaves_connection(&self) -> bool {
         match self {
             Self::Database { step: Step::Begin, .. } | Self::OutcomeUnknown { .. } | Self::ReadOnly { .. } => false,
-            Self::Database { source, .. } if session::is_left(source) => false,
+            Self::Database { source, .. } | Self::Setup { source, .. } if session::is_left(source) => false,
             Self::Database { source, .. }
             | Self::Setup { fault: SetupFault::Rights | SetupFault::RowSecurity | SetupFault::Schema, source } => {
                 is_about_the_statement(source)
@@ -205,7 +195,7 @@ impl Error {
 
     /// Whether somebody left the session in a transaction, or under a role without rights.
     pub(crate) fn is_left(&self) -> bool {
-        matches!(self, Self::Database { source, .. } if session::is_left(source))
+        matches!(self, Self::Database { source, .. } | Self::Setup { source, .. } if session::is_left(source))
     }
 
     /// Whether a setting that somebody left in the session may be the cause, and a transaction under settings of our own
@@ -362,16 +352,6 @@ fn is_about_a_node(error: &sqlx::Error) -> bool {
     matches!(code(error).as_deref(), Some("08006" | "58030" | "XX000")) && error.as_database_error().is_some_and(says)
 }
 
-/// Whether row security hides rows, or may. A statement of ours reports it by a text that is no boolean. PostgreSQL
-/// reports it by its own checks: of rows to write, and of rows to read under `row_security = off`.
-fn is_row_security(told: &(dyn DatabaseError + 'static)) -> bool {
-    match told.code().as_deref() {
-        Some("22P02") => told.message().contains("\"row security hides rows of tollgate."),
-        Some("42501") => matches!(routine(told), Some("ExecWithCheckOptions" | "check_enable_rls")),
-        _ => false,
-    }
-}
-
 /// Whether the server or the transaction accepts no writes. A standby reports this as a feature that it lacks (0A000),
 /// a code that has other causes, too. The name of PostgreSQL's routine tells them apart in any language: a standby
 /// cannot read unlogged tables, and cannot begin a transaction `read write`.
@@ -381,24 +361,6 @@ fn is_read_only(error: &(dyn DatabaseError + 'static)) -> bool {
         Some("0A000") => matches!(routine(error), Some("get_relation_info" | "call_bool_check_hook")),
         _ => false,
     }
-}
-
-/// Whether the name of a prepared statement is unknown, or names one that another client prepared.
-fn is_misprepared(error: &(dyn DatabaseError + 'static)) -> bool {
-    match error.code().as_deref() {
-        Some("26000" | "42P05") => true,
-        // It has another number of parameters.
-        Some("08P01") => routine(error) == Some("exec_bind_message"),
-        _ => false,
-    }
-}
-
-/// Whether a row was inserted in a part that the tables do not have. Citus names the constraint only in the message.
-fn is_wrong_part(error: &(dyn DatabaseError + 'static)) -> bool {
-    let names_it = |text: &str| {
-        ["ephemeral_part", "durable_part", "calls_part"].iter().any(|constraint| text.contains(constraint))
-    };
-    error.code().as_deref() == Some("23514") && (error.constraint().is_some_and(names_it) || names_it(error.message()))
 }
 
 fn routine<'e>(error: &'e (dyn DatabaseError + 'static)) -> Option<&'e str> {

@@ -57,7 +57,7 @@ async fn costs_that_are_none_are_told_in_words() {
     let layer = |rule: Rule| TollgateLayer::new(world.gate()).limit(rule);
     let too_much = Served::behind(layer(Rule::new(TWO).cost(3))).await.get("/").await;
     assert_eq!(too_much.status(), 400);
-    assert!(json(too_much).await["detail"].as_str().unwrap().contains("can never grant 3 tokens at once"));
+    assert!(json(too_much).await["detail"].as_str().unwrap().contains("asks 3 tokens of limit"));
     for cost in [f64::NAN, -1.0] {
         let wrong = Served::behind(layer(Rule::new(TWO).cost(cost))).await.get("/").await;
         assert_eq!(wrong.status(), 500);
