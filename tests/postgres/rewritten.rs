@@ -1,6 +1,8 @@
 //! A table is rewritten between a read without a lock and the write that goes by it. `vacuum full` moves rows, and keeps
 //! the transactions that wrote them: where a row was, another of the same transaction may lie.
 
+use std::pin::pin;
+
 use sqlx::PgPool;
 use tokio::select;
 use tollgate::{Limit, Tokens};
@@ -69,8 +71,16 @@ async fn a_sweeper_deletes_no_row_in_the_place_of_another() {
         if !is_held {
             break;
         }
-        world.sql("vacuum full tollgate.durable").await;
-        proxy.release();
+        // Within a statement's transaction the rewrite waits for its end.
+        let rewrite = world.sql("vacuum full tollgate.durable");
+        let mut rewrite = pin!(rewrite);
+        select! {
+            () = &mut rewrite => proxy.release(),
+            () = world.until_anyone_is_blocked() => {
+                proxy.release();
+                rewrite.await;
+            }
+        }
         sweeping.await.unwrap().unwrap();
         let left = "select count(*) from tollgate.durable where key = 'y'";
         assert_eq!(sqlx::query_scalar::<_, i64>(left).fetch_one(&world.pool).await.unwrap(), 1, "{statements}");
