@@ -159,10 +159,7 @@ async fn what_goes_wrong_has_a_name() {
     });
     let pool = pool.connect(&url).await.unwrap();
     let error = quick().sweep(&pool).await.unwrap_err();
-    assert_eq!(error.to_string(), "could not sweep tollgate.durable");
-    let cause = std::error::Error::source(&error).unwrap().to_string();
-    assert!(cause.contains("permission denied for table durable"), "{cause}");
-    assert!(!error.is_retryable());
+    assert!(matches!(error, Error::Setup { fault: SetupFault::Rights, .. }) && !error.is_retryable(), "{error:?}");
     assert_eq!(quick().dry_run().sweep(&pool).await.unwrap().durable, 1);
     pool.close().await;
 }
