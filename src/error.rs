@@ -105,8 +105,7 @@ pub enum Error {
         /// The limit's name.
         limit: Cow<'static, str>,
     },
-    /// The tokens of the call are ready, so they may have been spent, and it cannot be cancelled. Nothing was changed: a
-    /// charge that lapses does so as before, and each other stands until it is settled.
+    /// The call lapses, and its tokens are ready, so they may have been spent. Nothing was changed: it lapses as before.
     #[error("the tokens of limit {limit:?} are ready, and too late to cancel (give them back with `settle(grant, 0)`)")]
     TooLateToCancel {
         /// The limit's name.
@@ -115,8 +114,8 @@ pub enum Error {
 
     /// A gate sent the commit of the call and got no answer. The tokens may or may not have been taken.
     ///
-    /// The answer would have been a grant or a change. A retry may take the tokens twice, unless the request has an
-    /// [id](crate::Request::once). Giving up may waste them. In neither case is more taken than the limit allows.
+    /// The answer would have been a grant or a change. A retry may take the tokens twice, unless the call has an
+    /// [id](crate::Call::once). Giving up may waste them. In neither case is more taken than the limit allows.
     #[error(
         "nobody knows whether limit {limit:?} was charged: no answer came to the commit (look at the balance, or count \
          it as charged)"

@@ -28,7 +28,8 @@
 //!   come from a [`LimitSpec`] or a file (`Limits`). Amounts are [`Tokens`], exact to a millionth.
 //! - A [`Request`] is a limit, a key and a cost: `LIMIT.key((tenant, user)).cost(12)`, `LIMIT.global()`. Every
 //!   [`ToKey`] can be a key.
-//! - A `Limiter` decides in the caller's transaction, a `Gate` in transactions of its own. They have the same verbs.
+//! - A `Limiter` decides in the caller's transaction, a `Gate` in transactions of its own. They have almost the same
+//!   verbs.
 //! - A [`Decision`] is granted, or [`Denied`] with the first microsecond at which the same call would be granted, where
 //!   waiting helps.
 //! - A [`Receipt`] holds the charges of a call: store it with the job that it pays for.
@@ -38,7 +39,7 @@
 //! | --- | --- | --- |
 //! | `consume` | takes tokens, if all of them are there | the rows, unless a committed balance refuses |
 //! | `reserve` | takes tokens for now or later, and names the instant | likewise |
-//! | `consume_each`, `reserve_each` | does so for many calls, each by itself | likewise |
+//! | `consume_each`, and `reserve_each` of a limiter | does so for many calls, each by itself | likewise |
 //! | `check`, `balance` | looks | nothing |
 //! | `credit`, `debit`, `reset` | changes a balance, whatever it is | the rows |
 //! | `settle`, `settle_each`, `cancel` | brings a receipt to its actual cost, or gives it back | the rows |
@@ -58,7 +59,7 @@
 //! - **`migrate`** (default): the `migrate` module, with the migrations of the tables embedded.
 //! - **`metrics`**: counters and histograms of limiter, gate and sweeper, through the facade of that name
 //!   (`describe_metrics`).
-//! - **`limits-file`**: `Limits`, read from TOML or JSON. All faults are reported with line and column.
+//! - **`limits-file`**: `Limits`, read from TOML or JSON. The first fault is reported with its line and column.
 //! - **`uuid`**: [`ToKey`] for `uuid::Uuid`.
 //!
 //! # Packages

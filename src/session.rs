@@ -28,11 +28,15 @@ pub(crate) async fn take(pool: &PgPool, needs: Right) -> Result<Session, sqlx::E
     loop {
         let mut session = Session::of(pool.acquire().await?);
         match expect_sound(&mut session, needs).await {
-            Err(error) if (is_left(&error) || error.as_database_error().is_some()) && tries > 0 => tries -= 1,
+            Err(error) if (is_left(&error) || error.as_database_error().is_some()) && tries > 0 => {
+                tries -= 1;
+                if is_left(&error) {
+                    tell();
+                }
+            }
             Err(error) if !is_role(&error) => return Err(error),
             Ok(()) | Err(_) => return Ok(session),
         }
-        tell();
     }
 }
 

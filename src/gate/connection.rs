@@ -50,14 +50,18 @@ impl Connection {
         loop {
             let mut connection = Self::acquire(shared, server, limit).await?;
             match connection.expect_sound(shared, limit).await {
-                Err(error) if (error.is_left() || error.may_be_a_setting()) && tries > 0 => tries -= 1,
+                Err(error) if (error.is_left() || error.may_be_a_setting()) && tries > 0 => {
+                    tries -= 1;
+                    if error.is_left() {
+                        session::tell();
+                    }
+                }
                 Err(error) => return Err(error),
                 Ok(()) => {
                     connection.finished();
                     return Ok(connection);
                 }
             }
-            session::tell();
         }
     }
 

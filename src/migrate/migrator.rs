@@ -38,7 +38,8 @@ impl Migrator {
 
     /// Applies the missing migrations, and returns them. On a schema that is up to date, or newer, it applies nothing.
     ///
-    /// Each run revokes the rights that nobody should have, first, and even if the migrations then fail. PUBLIC loses
+    /// Each run revokes the rights that nobody should have, first, and even if the migrations then fail (but for a
+    /// transaction of yours, which rolls back as a whole). PUBLIC loses
     /// all its rights in the schema, because after a restore without rights it may call every function. Only the owner
     /// keeps the right to make objects, and to call the functions that only other functions call. What the run makes is
     /// its owner's alone, whatever default privileges say. [`rights`](super::rights) lists who has which of the other

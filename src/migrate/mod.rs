@@ -63,7 +63,7 @@ pub async fn dry_run(conn: &mut PgConnection) -> Result<Vec<Migration>, MigrateE
 }
 
 /// The migrations that are applied, those that are missing, and those that this release does not know
-/// ([`Migrator::status`]).
+/// ([`Migrator::status`]). A role that the schema does not belong to says whom it trusts: `Migrator::new().owner(…)`.
 ///
 /// # Errors
 ///
@@ -72,7 +72,8 @@ pub async fn status(conn: &mut PgConnection) -> Result<Status, MigrateError> {
     Migrator::new().status(conn).await
 }
 
-/// Checks that the schema is as this release needs it ([`Migrator::validate`]).
+/// Checks that the schema is as this release needs it ([`Migrator::validate`]). A role that the schema does not belong to
+/// says whom it trusts: `Migrator::new().owner(…)`.
 ///
 /// # Errors
 ///

@@ -104,4 +104,5 @@ pub(super) fn listed(what: &[String]) -> String {
 
 const FEW: usize = 3;
 
-pub(super) const REMEDY: &str = "drop what is not yours; a role that you trust can be named by --owner";
+pub(super) const REMEDY: &str =
+    "drop what is not yours; a role that you trust can be named (`--owner`, `Migrator::owner`)";

@@ -216,8 +216,8 @@ pub(crate) async fn begin(
     session::begin(conn, &format!("read write{settings}")).await
 }
 
-/// Settings behind a mode, with timeouts for locks, if they have one, and for statements. If we are cut off from the server, it rolls
-/// back by itself, because nothing else could free the rows.
+/// Settings behind a mode, with timeouts for locks, if they have one, and for statements. If we are cut off from the
+/// server, it rolls back by itself, because nothing else could free the rows.
 pub(crate) fn timeouts(backend: Backend, lock_timeout: Option<Duration>, statement_timeout: Duration) -> String {
     let (lock, statement) = (lock_timeout.map_or(0, millis), millis(statement_timeout));
     let settings = set_local(

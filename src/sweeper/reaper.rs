@@ -81,7 +81,7 @@ impl Reaper {
         let (mut reaped, mut failed) = (0, None);
         for part in self.backend.parts.all() {
             // If the pool has no connection for this part, it has none for the next one.
-            let conn = session::take(&self.pool, Right::STORE).await.map_err(unreaped)?;
+            let conn = self.take().await?;
             match self.reap_part(conn, part, at, &mut raised).await {
                 Ok(more) => reaped += more,
                 Err(error) => failed = failed.or(Some(error)),
@@ -113,8 +113,12 @@ impl Reaper {
             }
             // Other users of the pool get their turn.
             drop(conn);
-            conn = session::take(&self.pool, Right::STORE).await.map_err(unreaped)?;
+            conn = self.take().await?;
         }
+    }
+
+    async fn take(&self) -> Result<Session, Error> {
+        within(GIVE_UP, async { session::take(&self.pool, Right::STORE).await.map_err(unreaped) }).await
     }
 
     /// Finds the first calls of a part that have lapsed since an instant, behind those that were left, and gives them

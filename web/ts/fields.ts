@@ -155,4 +155,4 @@ function quotaOf(told: (number | undefined)[]): number | undefined {
 }
 
 /** `HIT`, `TCP_HIT`, `Hit from cloudfront`, `ExampleCache; hit`; not `RefreshHit`: the server was asked. */
-const HIT = /(?<![a-z])hit(?![a-z])/i;
+const HIT = /(?<![a-z]|refresh_)hit(?![a-z])/i;

@@ -147,7 +147,7 @@ fn what_is_wrong_is_one_sentence() {
         ),
         (
             [&["--limit", "same = { kind = \"token_bucket\", rat = 1, per = \"1s\" }"][..], &traffic].concat(),
-            "unknown field \"rat\" (did you mean \"rate\"?)".to_owned(),
+            "unknown field `rat`, expected one of `name`, `kind`, `rate`".to_owned(),
         ),
         (
             [&["--limit", ONE, "--work", "1s", "--used=-1"][..], &traffic].concat(),

@@ -59,7 +59,8 @@
 //! A [concurrency limit](tollgate::Limit::concurrency) holds its tokens until the response is sent to its end, or
 //! dropped. The gate renews their lease meanwhile, but not for a client that does not read: once the server has asked
 //! the body for nothing for three lengths of the lease, the tokens are released. If the lease could not be renewed, or
-//! was released, the response still goes on. An upgrade (101, `CONNECT`) ends its response, and the connection goes on without a lease: acquire one in its handler.
+//! was released, the response still goes on. An upgrade (101, `CONNECT`) ends its response, and the connection goes on
+//! without a lease: acquire one in its handler.
 //!
 //! # Whose bucket
 //!

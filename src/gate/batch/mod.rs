@@ -244,7 +244,7 @@ impl<'s> Batch<'s> {
             let (asked, patience) = (Instant::now(), shared.settings.statement_timeout);
             match within(patience, Step::Save, limit, store.swap(rows, found, known, &swap)).await {
                 Ok(written) => groups.note_written(rows, &swap, &written),
-                Err(error) if error.is_lost_swap() => {
+                Err(error) if error.is_lost_swap() || error.is_left() => {
                     session::tell_of(&error);
                     groups.note_written(rows, &swap, &[]);
                 }

@@ -22,7 +22,11 @@ impl Batch<'_> {
             tries -= 1;
             match self.attempt(plan, patience, looks).await {
                 Err(error) if (error.is_lost_race() || error.is_cut_short()) && tries > 0 => {}
-                Err(error) if tries > 0 && (error.is_left() || error.may_be_a_setting() && self.is_left().await?) => {
+                Err(error)
+                    if tries > 0
+                        && (error.is_left()
+                            || error.may_be_a_setting() && !error.is_lock_timeout() && self.is_left().await?) =>
+                {
                     self.connection.replace(self.shared, plan.rows()[0].name()).await?;
                 }
                 Err(error) if error.is_lost_wait() => return Err(error.of_locked_row()),

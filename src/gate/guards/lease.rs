@@ -26,8 +26,9 @@ use crate::receipt::{Charge, Receipt};
 ///
 /// A lease is over if it could not be renewed for its whole length, or if a crash has emptied the table of ephemeral
 /// limits. Then others may hold its tokens. [`lapsed`](Self::lapsed) returns a hundredth of the lease before the
-/// database lets the lease go, and also when the gate is [closed](Gate::close) or the time of `keep_for` is over. Race it against the work. After that,
-/// another holder may write the same data at the same time: a lease is no lock on data.
+/// database lets the lease go, and also when the gate is [closed](Gate::close) or the time of `keep_for` is over. Race
+/// it against the work. After that, another holder may write the same data at the same time: a lease is no lock on
+/// data.
 ///
 /// # Example
 ///

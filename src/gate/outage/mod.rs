@@ -87,7 +87,7 @@ impl Outage {
         }
     }
 
-    /// Neither the pool nor a connection beside it was answered.
+    /// Neither the pool nor a connection beside it was answered, or two connections were closed at once.
     pub(super) fn confirm(self: &Arc<Self>, error: &Error) {
         let mut is_first = false;
         self.state.send_if_modified(|state| {
@@ -148,15 +148,21 @@ impl Outage {
         }
         // Each idle connection that is cut off would cost a timeout.
         close_idle(&self.pool);
-        tracing::warn!("the server answers again");
+        if !self.is_abandoned() {
+            tracing::warn!("the server answers again");
+        }
+    }
+
+    /// Whether the gate is gone, or its pool.
+    fn is_abandoned(self: &Arc<Self>) -> bool {
+        Arc::strong_count(self) == 1 || self.pool.is_closed()
     }
 
     /// Asks briefly, again and again, until the server answers here or elsewhere, or the gate is gone.
     async fn until_over(self: &Arc<Self>, asked: u64) {
         loop {
             sleep(EVERY).await;
-            let is_abandoned = Arc::strong_count(self) == 1 || self.pool.is_closed();
-            if is_abandoned || self.is_answered(EVERY).await || self.has_heard(asked) {
+            if self.is_abandoned() || self.is_answered(EVERY).await || self.has_heard(asked) {
                 return;
             }
         }
