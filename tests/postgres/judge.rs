@@ -34,10 +34,10 @@ pub(crate) fn most_at_once(grants: &[Spent], came_back: impl Fn(i64) -> i64) -> 
 /// Fails where a key does not lack the tokens that were taken from it and kept. The rows are those of each limit by
 /// turns, and a full one has so many tokens.
 pub(crate) async fn balances(world: &World, limits: &[Limit], taken: &[AtomicI64], full: i64) {
-    let mut conn = world.connect().await;
+    let mut tx = world.begin().await;
     for (row, taken) in taken.iter().enumerate() {
         let (limit, taken) = (&limits[row % limits.len()], taken.load(Ordering::SeqCst));
-        let left = limiter().balance(&mut conn, limit.key(row / limits.len())).await.unwrap().remaining;
+        let left = limiter().balance(&mut tx, limit.key(row / limits.len())).await.unwrap().remaining;
         assert_eq!(left.micros(), (full - taken) * 1_000_000, "row {row}: {taken} taken and kept");
     }
 }
