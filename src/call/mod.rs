@@ -101,7 +101,9 @@ impl Call {
         let alternatives = self.alternatives_mut();
         // With these requests an alternative that asks nothing could be granted alone.
         let is_one_empty = alternatives.len() > 1 && alternatives.iter().any(Vec::is_empty);
-        alternatives.iter_mut().for_each(|wanted| wanted.extend_from_slice(&more));
+        for wanted in alternatives {
+            wanted.extend_from_slice(&more);
+        }
         if is_one_empty {
             self.fault.get_or_insert(CallError::NothingAsked);
         }

@@ -118,7 +118,9 @@ impl Reaper {
     }
 
     async fn take(&self) -> Result<Session, Error> {
-        within(GIVE_UP, async { session::take(&self.pool, Right::STORE).await.map_err(unreaped) }).await
+        // In a box, because it is larger than all else that a reaper waits for.
+        let taken = Box::pin(session::take(&self.pool, Right::STORE));
+        within(GIVE_UP, async { taken.await.map_err(unreaped) }).await
     }
 
     /// Finds the first calls of a part that have lapsed since an instant, behind those that were left, and gives them
