@@ -4,8 +4,15 @@ use sqlx::{AssertSqlSafe, PgConnection, Row};
 use time::OffsetDateTime;
 use time::format_description::well_known::Rfc3339;
 
+use super::HISTORY;
+
 /// Refinery's driver traits over a sqlx connection. The caller holds the transaction.
 pub(super) struct OverSqlx<'c>(pub(super) &'c mut PgConnection);
+
+/// Refinery's statement, which must not take a table that somebody else has made.
+pub(super) fn create_history() -> String {
+    OverSqlx::assert_migrations_table_query(HISTORY).replace("IF NOT EXISTS ", "")
+}
 
 impl AsyncTransaction for OverSqlx<'_> {
     type Error = sqlx::Error;

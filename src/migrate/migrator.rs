@@ -1,16 +1,16 @@
 //! Applies, checks and prints the migrations.
 
-use refinery_core::traits::r#async::AsyncMigrate;
 use sqlx::error::DatabaseError;
 use sqlx::{AssertSqlSafe, Connection, PgConnection, Postgres, Transaction};
 
-use super::driver::OverSqlx;
+use super::driver::{OverSqlx, create_history};
 use super::error::failed;
-use super::quoted::{ENTER, LEAVE};
+use super::quoted::{ENTER, LEAVE, of_transaction};
 use super::script::take_lock;
 use super::strangers::Leftover;
 use super::{
-    HISTORY, MigrateError, Migration, Status, ask, functions, history, refuse_edited, rights, runner, strangers, tables,
+    HISTORY, MigrateError, Migration, Status, ask, block, functions, history, refuse_edited, rights, runner, strangers,
+    tables,
 };
 
 /// Applies, checks and prints the migrations, for whom the schema belongs to.
@@ -167,7 +167,7 @@ async fn within<'c, T>(
     let done = async {
         prepare(&mut tx).await?;
         let done = work(&mut tx).await?;
-        block(&mut tx, &LEAVE.replace("tollgate.path", PATH)).await.map_err(failed("set the search path"))?;
+        block(&mut tx, &of_transaction(LEAVE)).await.map_err(failed("set the search path"))?;
         Ok(done)
     };
     match done.await {
@@ -183,7 +183,7 @@ async fn within<'c, T>(
 /// At READ COMMITTED the transaction reads the history, and who owns what, as they stand after the wait for other
 /// runners.
 async fn prepare(conn: &mut PgConnection) -> Result<(), MigrateError> {
-    block(conn, &ENTER.replace("tollgate.path", PATH)).await.map_err(failed("set the search path"))?;
+    block(conn, &of_transaction(ENTER)).await.map_err(failed("set the search path"))?;
     if !ask(conn, IS_READ_COMMITTED, "look at the transaction").await? {
         return Err(MigrateError::Isolation);
     }
@@ -191,10 +191,6 @@ async fn prepare(conn: &mut PgConnection) -> Result<(), MigrateError> {
         let is_locked = error.as_database_error().and_then(DatabaseError::code).as_deref() == Some("55P03");
         if is_locked { MigrateError::Locked } else { failed("take the migration lock")(error) }
     })
-}
-
-pub(super) fn create_history() -> String {
-    OverSqlx::assert_migrations_table_query(HISTORY).replace("IF NOT EXISTS ", "")
 }
 
 /// A savepoint of the caller's transaction, or a transaction of our own.
@@ -216,10 +212,4 @@ async fn step(conn: &mut PgConnection, statement: &str, what: &'static str) -> R
     sqlx::raw_sql(AssertSqlSafe(statement.to_owned())).execute(conn).await.map(drop).map_err(failed(what))
 }
 
-pub(super) async fn block(conn: &mut PgConnection, block: &str) -> Result<(), sqlx::Error> {
-    sqlx::raw_sql(AssertSqlSafe(format!("do $tollgate$ begin {block} end $tollgate$"))).execute(conn).await.map(drop)
-}
-
 const IS_READ_COMMITTED: &str = "select pg_catalog.current_setting('transaction_isolation') = 'read committed'";
-/// Where the transaction keeps the caller's path: single statements inside of it keep theirs elsewhere.
-pub(super) const PATH: &str = "tollgate.path_before";

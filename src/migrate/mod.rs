@@ -174,6 +174,11 @@ async fn ask(conn: &mut PgConnection, question: &str, step: &'static str) -> Res
     answer.and_then(|row| row.try_get(0)).map_err(failed(step))
 }
 
+/// Runs statements of PL/pgSQL.
+async fn block(conn: &mut PgConnection, block: &str) -> Result<(), sqlx::Error> {
+    sqlx::raw_sql(AssertSqlSafe(format!("do $tollgate$ begin {block} end $tollgate$"))).execute(conn).await.map(drop)
+}
+
 /// Replaces refinery's own check. Any crate of the host application can turn refinery's feature `int8-versions` on,
 /// which changes every checksum; this check accepts both.
 fn refuse_edited(applied: &[Migration]) -> Result<(), MigrateError> {

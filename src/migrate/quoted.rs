@@ -18,6 +18,12 @@ pub(super) fn in_our_path(statements: &str) -> String {
     format!("do $$ begin {ENTER} end $$; {statements}; do $$ begin {LEAVE} end $$")
 }
 
+/// [`ENTER`] or [`LEAVE`] for a whole transaction. It keeps the path of the session elsewhere than statements inside of
+/// it do.
+pub(super) fn of_transaction(statements: &str) -> String {
+    statements.replace("tollgate.path", "tollgate.path_before")
+}
+
 /// Sets our search path until [`LEAVE`], or until the end of the transaction, in PL/pgSQL.
 pub(super) const ENTER: &str = "\
     perform pg_catalog.set_config('tollgate.path', pg_catalog.current_setting('search_path'), true);

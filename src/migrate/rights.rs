@@ -2,9 +2,8 @@
 
 use sqlx::PgConnection;
 
-use super::migrator::block;
 use super::strangers::{names, trusting};
-use super::{Callers, Leftover, MigrateError, Migrator, failed, rows};
+use super::{Callers, Leftover, MigrateError, Migrator, block, failed, rows};
 
 /// The rights of roles on the tables and functions. Roles are given by their names as SQL writes them; `PUBLIC` is
 /// everybody.

@@ -1,6 +1,6 @@
+use super::driver::create_history;
 use super::error::LOCKED;
-use super::migrator::{PATH, create_history};
-use super::quoted::{ENTER, LEAVE};
+use super::quoted::{ENTER, LEAVE, of_transaction};
 use super::{ADVISORY_LOCK, HISTORY, Migrator, rights, runner, strangers};
 
 impl Migrator {
@@ -11,7 +11,7 @@ impl Migrator {
     /// where the second one fails.
     #[must_use]
     pub fn sql(&self) -> String {
-        let [enter, leave] = [ENTER, LEAVE].map(|statements| statements.replace("tollgate.path", PATH));
+        let [enter, leave] = [ENTER, LEAVE].map(of_transaction);
         let (lock, steps) = (take_lock(), runner().get_migrations().iter().map(guarded).collect::<String>());
         let (taking_back, mending) = (rights::taking_back(self), rights::mending(self));
         let (refusing, known, create_history) = (strangers::refusing(self), rights::NOTE_KNOWN, create_history());

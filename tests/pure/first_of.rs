@@ -198,6 +198,7 @@ fn what_is_no_call_of_alternatives_is_an_error_before_anything_is_taken() {
         (Verb::consume(first_of([vec![plan()], none(), vec![daily()]])), CallError::NothingAsked),
         (Verb::consume(first_of([vec![plan()], none()])), CallError::NothingAsked),
         (Verb::consume(first_of([none()])), CallError::NothingAsked),
+        (Verb::consume(first_of([none(), vec![plan()]]).and([daily()])), CallError::NothingAsked),
         (Verb::consume(first_of([first_of(none()), plan().into()])), CallError::NothingAsked),
         (Verb::consume(first_of([plan().once(1), daily().into()])), CallError::OptionInside),
         (Verb::consume(first_of([plan().into(), both().lapses_after(MINUTE)])), CallError::OptionInside),
