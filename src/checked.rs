@@ -33,7 +33,7 @@ pub(crate) fn checked(
         None => call,
     };
     let checked = call.checked_for(parts).and_then(|call| {
-        // What was granted under another bound can be settled.
+        // A settlement may have more: another bound may have held when the call was granted.
         let keys = if call.settles() { 0 } else { call.keys() };
         expect_few(keys, max_keys, call.limit()).map(|()| call)
     });

@@ -107,7 +107,7 @@ pub(crate) async fn begin<'c>(
     conn.begin_with(AssertSqlSafe(format!("begin isolation level read committed {settings} {IDLE}"))).await
 }
 
-/// What goes before a statement of the simple protocol, which is then a transaction of its own.
+/// The statements before one of the simple protocol, with which they are a transaction of their own.
 pub(crate) fn alone(settings: &str) -> String {
     format!("{IDLE} {settings}")
 }

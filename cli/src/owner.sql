@@ -1,5 +1,5 @@
 -- The role that owns most of the tables, if this role can make neither the schema nor anything in it: such a role only
--- looks, and has to take the owner as given. Whoever could migrate is asked the same as `tollgate migrate up` asks.
+-- looks, and has to take the owner as given. For a role that could migrate, `tollgate migrate up` decides.
 select pg_catalog.pg_get_userbyid(pg_catalog.mode() within group (order by c.relowner))::pg_catalog.text
   from pg_catalog.pg_class c
   join pg_catalog.pg_namespace n on n.oid operator(pg_catalog.=) c.relnamespace

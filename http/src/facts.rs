@@ -40,8 +40,8 @@ impl<'d> Facts<'d> {
         Self { standings: dated.collect(), ..Self::default() }
     }
 
-    /// The policies of each limit that was announced or asked, in that order. A limit that was asked for two keys may
-    /// have two.
+    /// The policies of the limits that the layer announced, and then of those that the call asked. Two keys of one
+    /// limit may have two.
     pub(crate) fn policies(&self) -> Vec<Policy> {
         let asked = || self.standings.iter().map(|dated| &dated.standing.limit);
         let is_asked = |announced: &Limit| asked().any(|limit| limit.name() == announced.name());

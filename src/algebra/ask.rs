@@ -33,7 +33,7 @@ pub(crate) struct Position {
 }
 
 impl Position {
-    /// What gives it this place, unless it is a plain one.
+    /// The option that gives it this place; none for a plain one.
     pub(crate) fn option(self) -> Option<&'static str> {
         self.alternative.map(|_| "first_of").or(self.split.map(|_| "split"))
     }

@@ -12,7 +12,7 @@ use crate::tokens::{Tokens, TokensError};
 /// the shortest wait, and names its limits. With more time a call never gets a later alternative. An alternative that
 /// can never be granted is left out; if none can be granted, the call is an error.
 ///
-/// What [`and`](Call::and) adds is added to each alternative. Alternatives that are themselves a `first_of` are
+/// [`and`](Call::and) adds its requests to each alternative. Alternatives that are themselves a `first_of` are
 /// alternatives of this call, and are counted in their order. The options of the call ([`once`](Call::once),
 /// [`lapses_after`](Call::lapses_after)) count whichever alternative is charged. A repeat of `once` returns the first
 /// grant, even if an earlier alternative would be granted by now. Alternatives in another order are another call.

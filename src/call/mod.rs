@@ -69,7 +69,7 @@ pub struct Call {
     pub(crate) fault: Option<CallError>,
 }
 
-/// What a call asks. A single request needs no list.
+/// The requests of a call. A single one needs no list.
 #[derive(Clone, Debug, Deserialize, Eq, PartialEq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub(crate) enum Asked {

@@ -158,7 +158,7 @@ begin
          cross join lateral (
              select 'grant execute' as verb, 'to' as whom where p.proname::text = any ('{{functions}}'::text[])
               union all
-             -- What a stranger owns is not ours to revoke.
+             -- An object of a stranger is not ours to revoke.
              select 'revoke execute', 'from'
               where p.proname::text <> all ('{{functions}}'::text[]) and pg_catalog.pg_has_role(p.proowner, 'usage')
                 and {taken}

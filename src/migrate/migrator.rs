@@ -108,8 +108,8 @@ impl Migrator {
         if newer.is_empty() { functions::refuse_edited(conn).await } else { Ok(()) }
     }
 
-    /// What [`run`](Self::run) leaves to a person: objects of strangers that nothing of ours reaches, and rights that
-    /// default privileges have given to a role.
+    /// The objects and rights that [`run`](Self::run) leaves to a person: objects of strangers that nothing of ours
+    /// reaches, and rights that default privileges have given to a role.
     ///
     /// # Errors
     ///

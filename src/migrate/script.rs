@@ -25,7 +25,7 @@ impl Migrator {
              message = 'migrations need a transaction at READ COMMITTED';\nend if;\n\n\
              -- As `tollgate migrate up` does: of several runners one applies, and the others wait.\n\
              {lock}\n\
-             -- What belongs to a stranger could run with the rights of whoever runs this.\n\
+             -- An object of a stranger could run with the rights of the role that runs this.\n\
              {refusing}\n\
              if pg_catalog.to_regnamespace('tollgate') is null then\n    create schema tollgate;\nend if;\n\
              {known}\n\

@@ -1,4 +1,4 @@
-//! What strangers own in the schema, or have tied to the tables there.
+//! Objects that strangers own in the schema, or have tied to the tables there.
 //!
 //! A role that may create in the database can make the schema before anybody migrates, with a history whose trigger
 //! would run with the rights of whoever migrates. Until its right is taken back, a role that may create in the schema
@@ -30,7 +30,7 @@ use super::{MigrateError, Migrator, rows, runner};
 #[derive(Clone, Debug, Eq, PartialEq)]
 #[non_exhaustive]
 pub struct Leftover {
-    /// What it is, and whose.
+    /// The object or the right, and its owner.
     pub what: String,
     /// The SQL that removes it.
     pub remedy: String,
@@ -46,7 +46,7 @@ pub(super) async fn refuse(conn: &mut PgConnection, of: &Migrator) -> Result<(),
     if what.is_empty() { Ok(()) } else { Err(MigrateError::Strangers { what }) }
 }
 
-/// What is not in the way.
+/// The objects that are not in the way.
 pub(super) async fn left(conn: &mut PgConnection, of: &Migrator) -> Result<Vec<Leftover>, MigrateError> {
     let found = found(conn, of).await?.into_iter().filter(|(is_in_the_way, ..)| !is_in_the_way);
     Ok(found.map(|(_, what, remedy)| Leftover { what, remedy, is_right: false }).collect())
@@ -95,7 +95,7 @@ pub(super) fn names() -> String {
     made.into_iter().collect::<Vec<_>>().join(",")
 }
 
-/// What is in the way, in one line: the first of many are enough.
+/// The objects that are in the way, in one line: the first of many are enough.
 pub(super) fn listed(what: &[String]) -> String {
     let more = what.len().saturating_sub(FEW);
     let few = what[..what.len() - more].join("; ");

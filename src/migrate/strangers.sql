@@ -1,5 +1,5 @@
--- What strangers own in the schema, or have tied to what is ours there: whether it is in the way, what it is, and the
--- statement that removes it. In the way is what our statements or functions could run or read instead of our own.
+-- Objects that strangers own in the schema, or have tied to ours there: whether each is in the way, what it is, and the
+-- statement that removes it. It is in the way if our statements or functions could run or read it instead of our own.
 with recursive {trusted},
 -- Every object that has an owner.
 owned (class, id, name, schema, owner) as (
@@ -39,7 +39,7 @@ owned (class, id, name, schema, owner) as (
     select 'pg_catalog.pg_extension'::regclass::oid, o.oid, o.extname::text, o.extnamespace, o.extowner
       from pg_catalog.pg_extension o
 ),
--- What a trusted extension makes belongs to an administrator, and is at the hand of whoever owns the extension.
+-- An administrator owns the objects that a trusted extension makes, but the owner of the extension can change them.
 belonging as materialized (
     select o.class, o.id, o.name, o.schema, coalesce(x.extowner, o.owner) as owner
       from owned o
@@ -60,7 +60,7 @@ ours as materialized (
      where b.schema = (select p.oid from place p) and b.name = any ('{{names}}'::text[])
        and b.owner in (select t.oid from trusted t)
 ),
--- What runs, or is read, with a table of ours.
+-- Objects that PostgreSQL runs or reads with a table of ours.
 beside (class, id, beside) as (
     select 'pg_catalog.pg_trigger'::regclass::oid, t.oid, t.tgrelid from pg_catalog.pg_trigger t where not t.tgisinternal
      union all

@@ -60,7 +60,7 @@ async fn read(pool: &PgPool, before: Option<Stamp>) -> Result<Snapshot, sqlx::Er
     Ok(read)
 }
 
-/// What goes before a reading over a connection of the pool.
+/// The statements before a reading over a connection of the pool.
 pub(super) fn alone(settings: &str) -> String {
     session::alone(&format!("{settings} {}", Right::OVERRIDES.own_role()))
 }

@@ -68,8 +68,8 @@ impl Stranger {
         stole.fetch_one(&mut self.world.admin().await).await.unwrap()
     }
 
-    /// Whoever migrates, in each way, as the owner and as the administrator, is told all of this: what is the
-    /// stranger's. Nothing of it runs.
+    /// Each way to migrate, as the owner and as the administrator, fails and names all of these things of a stranger.
+    /// None of them runs.
     async fn is_refused(&self, things: &[&str]) {
         let things: Vec<_> = things.iter().map(|thing| format!("{thing} belongs to {}", self.role)).collect();
         for mut conn in [self.world.connect_as(OWNER).await, self.world.admin().await] {
@@ -101,7 +101,7 @@ const MAKE: &str = "
     create function evil.on_write() returns trigger language plpgsql as
         $$ begin perform evil.steal(); return new; end $$";
 
-/// What refinery makes, with a trigger behind it.
+/// The table that refinery makes, with a trigger behind it.
 const HISTORY: &str = "
     create table tollgate.schema_history (version int4 primary key, name varchar(255), applied_on varchar(255),
                                           checksum varchar(255));

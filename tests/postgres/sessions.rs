@@ -18,7 +18,7 @@ use crate::proxy::Proxy;
 use crate::traced::traced;
 use crate::world::{ON_CALL, SERVICE, World};
 
-/// What is left. `ROLE` stands for a role without rights.
+/// States that somebody leaves. `ROLE` stands for a role without rights.
 const LEFT: [(&str, &str); 14] = [
     ("open", "begin; insert into work values (1)"),
     ("open, read only", "begin read only; select 1"),
@@ -36,7 +36,7 @@ const LEFT: [(&str, &str); 14] = [
     ("temporary table", "create temporary table durable (n int); create temporary table overrides (n int)"),
 ];
 
-/// Who works over it.
+/// The part of ours that works over it.
 #[derive(Clone, Copy, Debug)]
 enum User {
     /// A gate of a kind, on a row that is there or not.
@@ -112,7 +112,7 @@ impl Stage {
         until_idle(pool).await;
     }
 
-    /// What is wrong after the work of a user over such a session.
+    /// Fails with the fault after the work of a user over such a session.
     async fn try_out(&self, user: User, left: (&str, &str)) -> Result<(), String> {
         let key = format!("{user:?} {}", left.0);
         let pool = pool(&self.url(), 1).await;
@@ -204,7 +204,7 @@ impl Stage {
     }
 }
 
-/// What remains of a full row after so many tokens.
+/// The tokens that remain of a full row after so many.
 fn rest(spent: u32) -> Tokens {
     Tokens::new(100_000 - spent)
 }
@@ -312,7 +312,7 @@ async fn a_statement_timeout_that_somebody_left_opens_no_gate() {
     }
 }
 
-/// What ends a statement before the gate's own timeout is no outage, whoever does it.
+/// A statement that somebody ends before the gate's own timeout is no outage.
 #[tokio::test]
 async fn a_statement_that_somebody_cancels_opens_no_gate() {
     let world = World::new().await;

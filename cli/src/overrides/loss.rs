@@ -37,8 +37,8 @@ pub(super) async fn expect_meant(
     if confirmed("Set it all the same?")? { Ok(()) } else { Err(CommandError::bare("nothing was set")) }
 }
 
-/// What counts before an override with these numbers, in words, if that is more: of overrides that are live, the
-/// latest first.
+/// The numbers that count before an override with these, in words, if they are more. The latest of the live overrides
+/// comes first.
 fn lowered(
     live: &[Override],
     limit: &Limit,

@@ -84,7 +84,7 @@ async fn a_policy_has_the_numbers_of_the_overrides_that_counted() {
 #[tokio::test]
 async fn without_the_database_a_policy_has_the_numbers_that_would_count() {
     for (name, _, overrides, mut expected) in worlds().await {
-        // What remains nobody knows, and the oldest fields have nothing else.
+        // Nobody knows what remains, and the oldest fields have nothing else.
         expected[3] = "";
         for policy in [OnFailure::Closed, OnFailure::Open] {
             let gate = patient(&nowhere()).overrides(&overrides).on_failure(policy);

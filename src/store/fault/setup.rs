@@ -1,4 +1,4 @@
-//! What is set up wrongly: tables, rights, a pooler, or the number of parts.
+//! Faults of the set-up: of tables, rights, a pooler, or the number of parts.
 
 use sqlx::error::DatabaseError;
 
@@ -6,7 +6,7 @@ use super::routine;
 use crate::error::SetupFault;
 use crate::session;
 
-/// What is set up wrongly, if that is the cause of a driver's error.
+/// The fault of the set-up that causes a driver's error, if one does.
 pub(crate) fn setup_fault(error: &sqlx::Error) -> Option<SetupFault> {
     let told = error.as_database_error()?;
     Some(match &*told.code()? {

@@ -58,7 +58,7 @@ async fn a_payment_is_credited_once_however_late_in_a_month_its_webhook_comes_ag
         let credit = limiter.credit(&mut tx, wallet.key(1).cost(500).once("payment 7")).await.unwrap();
         let debit = limiter.debit(&mut tx, wallet.key(1).cost(100).once("refund 7")).await.unwrap();
         assert_eq!([credit.source, debit.source], [source; 2], "on day {day}");
-        // Whoever names a span gets that one.
+        // A span that the caller names counts instead.
         let brief = limiter.credit(&mut tx, wallet.key(2).cost(5).once_for("brief", HOUR)).await.unwrap();
         assert_eq!(brief.source, Source::Database, "on day {day}");
         tx.commit().await.unwrap();

@@ -277,8 +277,8 @@ async fn who_may_run_code_as_the_owner_may_give() {
     }
 }
 
-/// What a role that could once create in the schema may leave there. None of it has a name of ours, so nothing reaches
-/// it: rights are taken back, and migrations go on.
+/// A role that could once create in the schema leaves objects there. None has a name of ours, so nothing reaches them:
+/// migrations take rights back, and go on.
 #[tokio::test]
 async fn what_a_stranger_leaves_under_its_own_names_stops_no_migration() {
     let left = [

@@ -164,7 +164,7 @@ struct Walk {
     retry_at: Option<DateTime<Utc>>,
     charged: Vec<Charged>,
     said: BTreeMap<Whom, Said>,
-    /// When the last override of those that are said again was set.
+    /// The instant at which the last of the repeated overrides was set.
     long_ago: DateTime<Utc>,
 }
 

@@ -101,7 +101,7 @@ async fn what_sql_sets_without_a_start_has_begun_where_the_clock_steps_back() {
     }
     let sql = "select rate from tollgate._overridden('theirs', 'slowed', null)";
     assert_eq!(sqlx::query_scalar::<_, i64>(sql).fetch_one(&mut conn).await.unwrap(), 700_000_000);
-    // The next one is told of those that have begun.
+    // The next one's answer names those that have begun.
     let beside =
         "select (tollgate.set_override('ten', 'denied', 'unlimited', label => 'b', reason => 'x')).others[1].effect";
     assert_eq!(sqlx::query_scalar::<_, String>(beside).fetch_one(&mut conn).await.unwrap(), "deny");
@@ -117,7 +117,7 @@ async fn what_sql_sets_without_a_start_has_begun_where_the_clock_steps_back() {
     assert_eq!(sqlx::query_scalar::<_, i64>(ends).fetch_one(&mut conn).await.unwrap(), 1);
 }
 
-/// Whoever names a start means that start.
+/// A start that somebody names is meant.
 #[tokio::test]
 async fn what_is_to_begin_later_begins_then() {
     let world = ahead("1 hour").await;

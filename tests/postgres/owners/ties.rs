@@ -6,7 +6,7 @@ use super::Stranger;
 
 use crate::world::OWNER;
 
-/// What a role can tie to a table that it may alter. An administrator who only gives the table to its owner leaves all
+/// A role ties objects to a table that it may alter. An administrator who only gives the table to its owner leaves all
 /// of it there.
 #[tokio::test]
 async fn code_of_a_stranger_behind_a_table_of_ours_is_refused() {

@@ -105,7 +105,7 @@ async fn a_schema_of_somebody_else_is_migrated_by_those_who_name_it() {
     assert!(refused.contains(&told["error: ".len()..]), "{refused}");
     sqlx::raw_sql(AssertSqlSafe(taken)).execute(&mut conn).await.unwrap();
     conn.close().await.unwrap();
-    // Whoever only looks takes the owner of the tables as given; whoever could migrate does not.
+    // A role that only looks takes the owner of the tables as given; one that could migrate does not.
     world
         .sql(&format!(
             "grant usage on schema tollgate to {ON_CALL}; grant select on all tables in schema tollgate to {ON_CALL}"

@@ -75,7 +75,7 @@ impl Walk {
         }
     }
 
-    /// What is set now says nothing of charges before, although it says that it began then.
+    /// An override that somebody sets now says nothing of charges before, although it says that it began then.
     async fn say_unlimited_later(&mut self, conn: &mut PgConnection, request: &Request) {
         let key = if self.dice.bool() { asked(request).0 } else { String::new() };
         let (from, until) = (second(-1e9), self.now + TimeDelta::microseconds(1));

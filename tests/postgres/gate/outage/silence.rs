@@ -246,7 +246,7 @@ async fn a_silent_server_is_asked_by_few() {
     until_back(&open).await;
 }
 
-/// Such a server is asked twice a second or so, however many callers there are.
+/// A gate asks such a server twice a second or so, however many callers there are.
 #[tokio::test]
 async fn a_server_that_accepts_and_closes_at_once_is_left_in_peace() {
     let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();

@@ -219,7 +219,7 @@ async fn every_verb_of_a_gate_answers_as_the_limiter_does() {
 async fn a_merged_batch_answers_as_the_same_calls_one_by_one() {
     // A batch is about one part.
     let key = (0..1000).map(|n| n.to_string()).find(|key| part(key) == part("")).unwrap();
-    // What is remembered of a refusal by several limits is one of them.
+    // The memory keeps one limit of a refusal by several.
     let kinds = KINDS.into_iter().filter(|kind| *kind != Kind::Remembering);
     for (kind, first) in kinds.zip([0, 10, 20]) {
         let [granted, denied] = agree(kind, 5, first + 100..first + 103, 12, &key).await;
