@@ -32,7 +32,7 @@ pub struct Balance {
     /// The instant that the row stands at: [`observed_at`](Self::observed_at) unless the clock has gone back since it
     /// was written.
     pub as_of: DateTime<Utc>,
-    /// The source of the answer: [`Source::Repeated`] if a credit or a debit with the same [id](crate::Request::once)
+    /// The source of the answer: [`Source::Repeated`] if a credit or a debit with the same [id](crate::Call::once)
     /// was carried out before.
     pub source: Source,
     /// The balance before a debit; `None` where this call took nothing.

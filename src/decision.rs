@@ -272,7 +272,7 @@ pub struct DeniedBy {
 pub enum Source {
     /// The database, exactly.
     Database,
-    /// The database, which had granted the same [id](crate::Request::once) before. Nothing more was taken.
+    /// The database, which had granted the same [id](crate::Call::once) before. Nothing more was taken.
     Repeated,
     /// A gate, from a refusal that it remembers, without asking the database. The database would have refused as well,
     /// unless another process has raised the balance since.

@@ -99,7 +99,7 @@ pub enum Error {
     },
     /// The receipt was settled or cancelled before. Or its call or its lease is no longer there: it was swept, rolled
     /// back, reset, or lost in a crash with an [`ephemeral`](crate::Limit::ephemeral) row. Or a call repeats the
-    /// [id](crate::Request::once) of a lease that is over. Nothing was changed.
+    /// [id](crate::Call::once) of a lease that is over. Nothing was changed.
     #[error("the receipt of limit {limit:?} stands for no charge: it was used before, or is not known any more")]
     ReceiptUsed {
         /// The limit's name.

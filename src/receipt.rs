@@ -3,9 +3,7 @@ use std::time::Duration;
 use chrono::{DateTime, Utc};
 use serde::{Deserialize, Serialize};
 
-use crate::call::CallError;
-use crate::call::Plain;
-use crate::call::{CallName, Drawn};
+use crate::call::{CallError, CallName, Drawn, Plain};
 use crate::error::Error;
 use crate::key::Key;
 use crate::lean::lean;
@@ -19,8 +17,8 @@ use crate::tokens::{Tokens, TokensError};
 /// A receipt needs no definition: it gives tokens back to the rows that were charged, whatever their limits have
 /// become. So a worker of a later release can settle it. Settling consumes the value. A stored receipt could be read
 /// twice: take it out of its row in the transaction that settles it (`delete from jobs … returning receipt`), or ask
-/// for one that is good for one use ([`Request::tracked_for`](crate::Request::tracked_for),
-/// [`Request::lapses_after`](crate::Request::lapses_after)).
+/// for one that is good for one use ([`Call::tracked_for`](crate::Call::tracked_for),
+/// [`Call::lapses_after`](crate::Call::lapses_after)).
 ///
 /// A receipt is no credential: sign one that you hand to a client.
 ///
@@ -58,7 +56,7 @@ impl From<Vec<Charge>> for Receipt {
 
 impl Receipt {
     /// Until when it can certainly be settled, if it is good for one use; see
-    /// [`Request::lapses_after`](crate::Request::lapses_after).
+    /// [`Call::lapses_after`](crate::Call::lapses_after).
     #[must_use]
     pub fn lapses_at(&self) -> Option<DateTime<Utc>> {
         self.lapses_at.map(Into::into)

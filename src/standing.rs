@@ -62,7 +62,7 @@ impl Standing {
     /// outbox in the transaction of the grant. A balance that hovers about the share falls below it often: name the
     /// window in the outbox's key, or the day. After a debit ask [`Balance::crossed`](crate::Balance::crossed), and
     /// after a settlement [`Settlement::crossed`](crate::Settlement::crossed). After a refusal, a check and a repeat
-    /// under an [id](crate::Request::once) the answer is always false.
+    /// under an [id](crate::Call::once) the answer is always false.
     ///
     /// # Errors
     ///

@@ -18,7 +18,8 @@ use crate::problem::{ABOUT_BLANK, Problem, TEMPORARY_REDUCED_CAPACITY};
 /// | [`Error::Locked`], [`Error::Overloaded`], [`Error::PoolExhausted`] | 503 | 1 |
 /// | another error of the database | 503 | 5 |
 /// | a [fault of the set-up](Error::is_setup), [`Error::CorruptRow`]: somebody must mend it | 500 | – |
-/// | an `sqlx::Error` of the handler: its pool has no connection, or IO fails | 503 | 1, 5 |
+/// | an `sqlx::Error` of the handler: its pool has no free connection | 503 | 1 |
+/// | an `sqlx::Error` of the handler: its pool is closed, or IO fails | 503 | 5 |
 /// | another `sqlx::Error` of the handler, such as a duplicate key | 500 | – |
 /// | [`Error::CostExceedsCapacity`], [`Error::Key`]: the request can never be granted | 400 | – |
 /// | [`Error::Lapsed`], [`Error::ReceiptUsed`], [`Error::TooLateToCancel`]: a receipt is not good any more | 409 | – |

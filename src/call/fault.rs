@@ -32,7 +32,7 @@ pub enum CallError {
     /// limit and key, or of one [`split`](crate::split).
     #[error("two requests that are charged together differ in being flat (say `flat` of both, or of none)")]
     FlatDiffers,
-    /// The id of [`Request::once`](crate::Request::once) is empty.
+    /// The id of [`Call::once`](crate::Call::once) is empty.
     #[error("the id of `once` is empty")]
     IdEmpty,
     /// The id has a NUL character, which PostgreSQL cannot store.

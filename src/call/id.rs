@@ -43,7 +43,7 @@ impl CallName {
         name_fault(self.name()).is_none() && id_fault(self.id()).is_none()
     }
 
-    /// The id that was given to [`Request::once`](crate::Request::once). Without one, 32 hexadecimal digits: the first
+    /// The id that was given to [`Call::once`](crate::Call::once). Without one, 32 hexadecimal digits: the first
     /// twelve are milliseconds since 1970, the others are random.
     #[must_use]
     pub fn id(&self) -> &str {

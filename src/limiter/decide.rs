@@ -6,7 +6,7 @@ use super::Limiter;
 use crate::checked::{checked, expect_few, overruled, tell};
 use crate::error::Error;
 use crate::execution::{Answers, Execution, Look, only};
-use crate::meter::By;
+use crate::meter::{self, By};
 use crate::plan::{Answer, CheckedCall, Plan, Verb};
 use crate::store::{Store, by_table_and_part};
 
@@ -44,7 +44,8 @@ impl Limiter {
         let answers = if plan.len() == 0 {
             Ok(Vec::new())
         } else {
-            expect_few(plan.count_keys(), self.max_keys, plan.call(0).limit())?;
+            expect_few(plan.count_keys(), self.max_keys, plan.call(0).limit())
+                .inspect_err(|error| meter::wrong(By::Limiter, error))?;
             self.carry_out(conn, &plan).await
         };
         let answers = answers.inspect_err(|error| {

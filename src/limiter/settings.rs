@@ -79,7 +79,7 @@ impl Limiter {
     /// Goes by overrides: other numbers, deny, unlimited. Without them, only the definitions of the limits count.
     ///
     /// A call that is denied, or unlimited as a whole, is answered with [`Source::Override`](crate::Source::Override),
-    /// without a round trip. A call with an [id](crate::Request::once) still goes to the rows, because it may be a
+    /// without a round trip. A call with an [id](crate::Call::once) still goes to the rows, because it may be a
     /// repeat. `credit`, `debit`, `reset` and `balance` go by other numbers, too, and ignore deny and unlimited.
     /// Overrides do not change how receipts are settled. The receipt of an unlimited call settles to nothing, however
     /// much the call used.

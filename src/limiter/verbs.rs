@@ -5,6 +5,7 @@ use crate::balance::Balance;
 use crate::call::{Call, Request};
 use crate::decision::{Decision, Reservation};
 use crate::error::Error;
+use crate::meter::{self, By};
 use crate::plan::settlement::Settlement;
 use crate::plan::{Answer, Verb};
 use crate::receipt::Receipt;
@@ -169,7 +170,7 @@ impl Limiter {
         actual: impl TryInto<Tokens, Error: Into<TokensError>>,
     ) -> Result<Settlement, Error> {
         let receipt = receipt.into();
-        let actual = receipt.actual_cost(actual)?;
+        let actual = receipt.actual_cost(actual).inspect_err(|error| meter::wrong(By::Limiter, error))?;
         self.decide(tx.connection(), Verb::settle(receipt, actual)).await.map(Answer::settlement)
     }
 

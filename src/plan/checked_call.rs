@@ -243,8 +243,8 @@ impl CheckedCall {
     }
 
     /// The call on a fraction of each limit, from 0 to 1, with one row each, because in memory no caller waits for a
-    /// lock. It leaves out alternatives that the fraction can never grant, and those with leases or
-    /// money, which memory cannot take back. `None` if no alternative remains.
+    /// lock. It leaves out alternatives that the fraction can never grant, and those with leases or money, which memory
+    /// cannot take back. `None` if no alternative remains.
     pub(crate) fn fraction(mut self, fraction: f64) -> Option<Self> {
         #[expect(clippy::cast_possible_truncation, reason = "a whole number up to a million; NaN is 0")]
         let millionths = (fraction.clamp(0.0, 1.0) * 1e6).floor() as i64;

@@ -1,8 +1,7 @@
 use super::own_row::{OwnRow, Role};
 use super::row::{Row, Rows};
 use crate::algebra::Timestamp;
-use crate::call::CallError;
-use crate::call::CallRow;
+use crate::call::{CallError, CallRow};
 use crate::error::Error;
 use crate::receipt::{Charge, ChargeKind, Receipt, by_request};
 use crate::tokens::{Tokens, TokensError};

@@ -4,8 +4,7 @@
 use super::item::Target;
 use super::{Answer, CheckedCall, Cut, Exception, Outcome, Plan, Ruling, Verb};
 use crate::algebra::{Rest, State, Timestamp};
-use crate::call::Call;
-use crate::call::CallError;
+use crate::call::{Call, CallError};
 use crate::error::Error;
 use crate::parts::Parts;
 use crate::{DAY, HOUR, Key, Limit, MINUTE, Receipt, Request, Tokens, first_of, split};

@@ -41,7 +41,7 @@ use watch::Watch;
 ///
 /// # Calls
 ///
-/// A sweeper gives back the charges of calls that have [lapsed](crate::Request::lapses_after): as a task each second,
+/// A sweeper gives back the charges of calls that have [lapsed](crate::Call::lapses_after): as a task each second,
 /// else when a sweep begins. When a call need no longer be known, the sweeper forgets its id, a [margin](Self::margin)
 /// later.
 ///
@@ -187,7 +187,7 @@ impl Sweeper {
         Ok(pass.swept())
     }
 
-    /// Gives back the charges of calls that have [lapsed](crate::Request::lapses_after), and returns the number of
+    /// Gives back the charges of calls that have [lapsed](crate::Call::lapses_after), and returns the number of
     /// these calls. A [`sweep`](Self::sweep) begins with this, and a [task](Self::spawn) does it each second.
     ///
     /// # Errors

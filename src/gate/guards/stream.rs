@@ -20,8 +20,8 @@ use crate::tokens::{Tokens, TokensError};
 ///
 /// # Crashes and lost answers
 ///
-/// A stored call is settled exactly once. A call is stored if it [lapses](crate::Request::lapses_after), is
-/// [tracked](crate::Request::tracked_for) or has an [id](crate::Request::once). If no answer comes, the stream settles
+/// A stored call is settled exactly once. A call is stored if it [lapses](crate::Call::lapses_after), is
+/// [tracked](crate::Call::tracked_for) or has an [id](crate::Call::once). If no answer comes, the stream settles
 /// it again, until the call lapses. If this process dies, a lapse gives back all but the use that was
 /// [reported](Self::report). Any other call needs no row of its own, and is settled at most once. If no answer comes,
 /// the stream does not ask again, and an event at level `warn` says so. If this process dies, the estimate stays

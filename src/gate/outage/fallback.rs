@@ -61,7 +61,7 @@ pub enum OnFailure {
     /// none of them is full, a call of a new key gets the error. So nobody can reset a bucket by inventing keys, but
     /// invented keys can keep other new keys out.
     ///
-    /// Memory knows no [id](crate::Request::once) of the database or of another process. A call that was granted there
+    /// Memory knows no [id](crate::Call::once) of the database or of another process. A call that was granted there
     /// may be refused here, or granted once more from the memory of each process. The database keeps its own ids
     /// meanwhile.
     Local(f64),

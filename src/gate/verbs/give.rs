@@ -2,6 +2,7 @@ use crate::balance::Balance;
 use crate::call::{Call, Request};
 use crate::error::Error;
 use crate::gate::Gate;
+use crate::meter::{self, By};
 use crate::plan::settlement::Settlement;
 use crate::plan::{Answer, Verb};
 use crate::receipt::Receipt;
@@ -41,7 +42,7 @@ impl Gate {
         actual: impl TryInto<Tokens, Error: Into<TokensError>>,
     ) -> Result<Settlement, Error> {
         let receipt = receipt.into();
-        let actual = receipt.actual_cost(actual)?;
+        let actual = receipt.actual_cost(actual).inspect_err(|error| meter::wrong(By::Gate, error))?;
         self.change(Verb::settle(receipt, actual)).await.map(Answer::settlement)
     }
 

@@ -4,6 +4,7 @@ use crate::decision::Decision;
 use crate::error::{Error, Step};
 use crate::gate::connection::{Connection, within};
 use crate::gate::{Gate, Stream};
+use crate::meter::{self, By};
 use crate::plan::Verb;
 use crate::tokens::Tokens;
 
@@ -20,7 +21,8 @@ impl Gate {
         // The settlement needs a runtime.
         let (runtime, call) = (runtime()?, call.into());
         // Different costs are an error now, because after the answer was streamed it is too late.
-        self.checked(Verb::consume(call.clone()))?.expect_one_cost()?;
+        let checked = self.checked(Verb::consume(call.clone()))?;
+        checked.expect_one_cost().inspect_err(|error| meter::wrong(By::Gate, error))?;
         Ok(self.consume(call).await?.map(|grant| Stream::new(self, grant, runtime)))
     }
 
