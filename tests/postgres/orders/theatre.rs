@@ -20,7 +20,7 @@ use super::scene::Scene;
 use super::schedule::{Fault, Schedule, Stage};
 use super::verb::{Ending, Verb};
 use crate::functions::define;
-use crate::world::{OWNER, SERVICE, World, one_connection, patient, soon};
+use crate::world::{OWNER, SERVICE, World, is_distributed, one_connection, patient, soon};
 
 /// The part of the product that carries out the verb of a session.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
@@ -208,7 +208,7 @@ impl Theatre {
     }
 
     /// Whether the role has a message of this number, to drop it there. A gate's call counts from its first statement
-    /// on; before it there is the trial of the connection.
+    /// on; before it the pool tries the connection, and where tables have parts, the gate does, too.
     async fn drop_at(&mut self, cast: &Cast, role: &Role, start: Start, ending: Ending, message: usize) -> bool {
         let scene = self.scene(cast, slice::from_ref(role), start).await;
         let (before, _) = Rows::of_key(&mut self.conn, &scene.key).await;
@@ -218,7 +218,7 @@ impl Theatre {
         let Some(told) = self.stage.interrupt(act, message, &dropping).await else { return false };
         self.runs += 1;
         self.the_connection_is_as_new().await;
-        let judged = if if is_gate { message < 2 } else { !ending.commits } {
+        let judged = if if is_gate { message < 2 + usize::from(is_distributed()) } else { !ending.commits } {
             scene.judge_nothing(&mut self.conn, &before).await
         } else {
             let is_whole = is_gate && scene.is_one();
