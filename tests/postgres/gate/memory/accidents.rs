@@ -22,7 +22,7 @@ const SLOW: Limit = Limit::token_bucket("slow", 1, MINUTE).capacity(BUDGET.unsig
 const BUDGET: i64 = 100_000;
 const SLOW_KEYS: [&str; 4] = ["a", "b", "c", "d"];
 /// So many calls each process is answered between two accidents.
-const SOME: u64 = 500;
+const SOME: u64 = 150;
 const CALLS: &str = "gate::memory::accidents::call_in_another_process";
 
 /// Seven kills and three lost answers: tokens are lost if they neither remain nor were asked for by a caller that was
