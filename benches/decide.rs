@@ -15,7 +15,7 @@ use std::num::NonZero;
 use criterion::{BatchSize, Criterion, Throughput, criterion_group, criterion_main};
 use governor::clock::{Clock, DefaultClock, FakeRelativeClock, Reference};
 use governor::{NotUntil, Quota, RateLimiter};
-use tollgate::algebra::{Ask, Pool, State, Terms, Timestamp, TooDeep, Verdict};
+use tollgate::algebra::{Account, Ask, State, Terms, Timestamp, TooDeep, Verdict};
 use tollgate::plan::{Plan, Verb};
 use tollgate::{Key, Limit, SECOND, Tokens};
 
@@ -61,7 +61,7 @@ fn ours(c: &mut Criterion) {
 }
 
 fn decide(terms: &Terms, row: &[Option<State>], now: i64) -> Result<Verdict, TooDeep> {
-    Pool::new(terms, row, Timestamp::from_micros(now)).decide(Ask::consume(Tokens::ONE))
+    Account::new(terms, row, Timestamp::from_micros(now)).decide(Ask::consume(Tokens::ONE))
 }
 
 /// The state of a row after a token was taken from it.

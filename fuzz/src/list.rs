@@ -1,4 +1,4 @@
-use tollgate::algebra::{Ask, List, Pool, State, Terms, Timestamp, Verdict};
+use tollgate::algebra::{Account, Ask, List, State, Terms, Timestamp, Verdict};
 use tollgate::plan::{Plan, Verb};
 use tollgate::{HOUR, Limit, MINUTE, Tokens};
 
@@ -140,22 +140,22 @@ impl Asked<'_> {
             return;
         }
         let rows = [Some(self.row.clone())];
-        let decided = |now| Pool::new(&terms, &rows, now).decide(Ask::consume(self.cost));
-        let pool = Pool::new(&terms, &rows, self.now);
+        let decided = |now| Account::new(&terms, &rows, now).decide(Ask::consume(self.cost));
+        let account = Account::new(&terms, &rows, self.now);
         match decided(self.now) {
             Ok(Verdict::Granted { portions, remaining, .. }) => {
-                let left = i128::from(pool.balance().micros()) - i128::from(self.cost.micros());
+                let left = i128::from(account.balance().micros()) - i128::from(self.cost.micros());
                 assert_eq!(i128::from(remaining.micros()), left, "{:?}", self.row);
                 let after = portions.first().map_or(&self.row, |portion| &portion.next);
-                assert_eq!(terms.balance(after, pool.now()), remaining, "{:?} becomes {after:?}", self.row);
+                assert_eq!(terms.balance(after, account.now()), remaining, "{:?} becomes {after:?}", self.row);
             }
             Ok(Verdict::Denied { retry_at, remaining, .. }) => {
-                assert_eq!(remaining, pool.balance());
+                assert_eq!(remaining, account.balance());
                 let holds = i128::from(self.limit.most().micros()) >= i128::from(self.cost.micros());
                 if !holds || self.limit.name() == "money" || retry_at == Timestamp::MAX {
                     return;
                 }
-                assert!(retry_at > pool.now(), "{:?} is refused, and ready", self.row);
+                assert!(retry_at > account.now(), "{:?} is refused, and ready", self.row);
                 let before = Timestamp::from_micros(retry_at.micros() - 1);
                 assert!(matches!(decided(retry_at), Ok(Verdict::Granted { .. })), "{:?} waits in vain", self.row);
                 // The instants of more grants than a row lists are rounded up, until some of them have left.

@@ -1,6 +1,6 @@
 use std::collections::HashMap;
 
-use tollgate::algebra::{Pool, State, Terms, Timestamp};
+use tollgate::algebra::{Account, State, Terms, Timestamp};
 use tollgate::plan::{Answer, Change, Cut, Exception, Plan, Row};
 use tollgate::{Error, Key, Limit, SlowDown, Tokens};
 
@@ -53,7 +53,7 @@ impl RowMap {
         let slowed = self.exception(&look.limit, now).and_then(|exception| exception.numbers);
         let slowed = slowed.map(|limit| Terms::of(&limit, &look.key));
         // Not by the plan, whose answer would tell more than anybody draws.
-        Pool::new(slowed.as_ref().unwrap_or(&look.terms), &self.found(&look.plan), now).balance()
+        Account::new(slowed.as_ref().unwrap_or(&look.terms), &self.found(&look.plan), now).balance()
     }
 
     /// The share of a limit's rate that is left at an instant, in millionths.

@@ -4,8 +4,8 @@
 //! A row is a [`State`]: how many tokens are used, since which instant and until when, and for some kinds a [`List`] of
 //! the tokens that come back by themselves. It counts from a full row and names no capacity. So a limit that is raised
 //! or lowered counts at once, and a missing row is full under every definition. [`Terms`] are the numbers of a limit
-//! for one key: [`Terms::refill`] brings a row to an instant, and [`Terms::balance`] returns its balance. A [`Pool`] is
-//! all rows of a limit for one key: it decides the tokens that a call takes, and gives tokens back.
+//! for one key: [`Terms::refill`] brings a row to an instant, and [`Terms::balance`] returns its balance. An
+//! [`Account`] is all rows of a limit for one key: it decides the tokens that a call takes, and gives tokens back.
 //!
 //! # When a row is forgotten
 //!
@@ -34,7 +34,7 @@
 //!
 //! ```
 //! use std::time::Duration;
-//! use tollgate::algebra::{Ask, Pool, State, Terms, Timestamp, Verdict};
+//! use tollgate::algebra::{Ask, Account, State, Terms, Timestamp, Verdict};
 //! use tollgate::{Key, Limit, Tokens};
 //!
 //! // Five tokens every ten seconds, at most twenty: 20 → 15 → 20 → 2 → 7.
@@ -43,7 +43,7 @@
 //! let second = |n: i64| Timestamp::from_micros(n * 1_000_000);
 //!
 //! let take = |row: Option<State>, at, cost| {
-//!     match Pool::new(&terms, &[row], at).decide(Ask::consume(Tokens::new(cost))) {
+//!     match Account::new(&terms, &[row], at).decide(Ask::consume(Tokens::new(cost))) {
 //!         Ok(Verdict::Granted { portions, .. }) => Some(portions[0].next.clone()),
 //!         other => panic!("{other:?}"),
 //!     }
@@ -56,10 +56,10 @@
 //! assert_eq!(terms.balance(&row.unwrap(), second(20)), Tokens::new(7));
 //! ```
 
+mod account;
 mod ask;
 mod full;
 mod list;
-mod pool;
 mod rest;
 mod settle;
 mod shard;
@@ -68,10 +68,10 @@ mod state;
 mod terms;
 
 pub use crate::timestamp::Timestamp;
+pub use account::{Account, TooDeep, Verdict};
 pub use ask::Ask;
 pub(crate) use ask::Position;
 pub use list::{Entry, List};
-pub use pool::{Pool, TooDeep, Verdict};
 pub use rest::Rest;
 pub(crate) use settle::{Settled, Unsettled};
 pub use shard::Portion;

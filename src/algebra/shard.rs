@@ -7,7 +7,7 @@ use super::terms::Terms;
 use crate::timestamp::Timestamp;
 use crate::tokens::Tokens;
 
-/// The change of one row of a pool.
+/// The change of one row of an account.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct Portion {
     /// The number of the row, from 0.
@@ -18,13 +18,13 @@ pub struct Portion {
     pub taken: Tokens,
 }
 
-/// One of a pool's rows.
+/// One of an account's rows.
 pub(super) struct Shard {
     pub(super) index: usize,
     pub(super) terms: Terms,
     /// The row as it was read; a full one if it was missing, or counts as missing.
     pub(super) read: State,
-    /// The row at the pool's instant.
+    /// The row at the account's instant.
     pub(super) refilled: State,
 }
 

@@ -1,4 +1,4 @@
-use super::pool::{Pool, first_true};
+use super::account::{Account, first_true};
 use super::state::{cut, wide};
 use super::{Ask, Terms, Timestamp};
 use crate::reason::Reason;
@@ -29,13 +29,13 @@ pub(crate) fn most<'t>(asks: impl Iterator<Item = (Ask, &'t Terms)>) -> Tokens {
 
 /// The pieces of one cost that several limits give: each gives all its tokens, until the cost is complete. The sum only
 /// grows with time, so the instant at which it reaches the cost is found by halving.
-pub(crate) fn split(pools: &[(Pool<'_>, Ask)]) -> Result<Vec<Piece>, Lacking> {
-    let cost = pools.first().map_or(0, |(_, ask)| wide(ask.cost()));
-    let has = |at| pools.iter().map(|(pool, ask)| pool.spare(*ask, at)).sum::<i128>();
-    let now = pools.iter().map(|(pool, _)| pool.clock()).max().unwrap_or(Timestamp::MIN);
+pub(crate) fn split(accounts: &[(Account<'_>, Ask)]) -> Result<Vec<Piece>, Lacking> {
+    let cost = accounts.first().map_or(0, |(_, ask)| wide(ask.cost()));
+    let has = |at| accounts.iter().map(|(account, ask)| account.spare(*ask, at)).sum::<i128>();
+    let now = accounts.iter().map(|(account, _)| account.clock()).max().unwrap_or(Timestamp::MIN);
     let remaining = cut(has(now) - cost);
     if remaining.is_negative() {
-        let with_all = pools.iter().map(|(pool, ask)| pool.spare(ask.leaving(None), now)).sum::<i128>();
+        let with_all = accounts.iter().map(|(account, ask)| account.spare(ask.leaving(None), now)).sum::<i128>();
         return Err(Lacking {
             reason: if with_all >= cost { Reason::HeldBack } else { Reason::Short },
             remaining: cut(has(now)),
@@ -43,8 +43,8 @@ pub(crate) fn split(pools: &[(Pool<'_>, Ask)]) -> Result<Vec<Piece>, Lacking> {
         });
     }
     let mut left = cost;
-    let given = pools.iter().map(|(pool, ask)| {
-        let given = pool.spare(*ask, now).min(left);
+    let given = accounts.iter().map(|(account, ask)| {
+        let given = account.spare(*ask, now).min(left);
         left -= given;
         Piece { cost: cut(given), remaining }
     });

@@ -58,7 +58,7 @@ pub use ledger::{CallChange, Change};
 pub use row::Row;
 pub use verb::Verb;
 
-use crate::algebra::{Ask, Pool, State, Terms, Timestamp, Verdict};
+use crate::algebra::{Account, Ask, State, Terms, Timestamp, Verdict};
 pub use crate::call::{CallName, CallRow, Given};
 use crate::error::Error;
 use crate::tokens::Tokens;
@@ -317,12 +317,12 @@ impl Plan {
         }
         let of_item = |item: &Item<Ask>| {
             let rows = &item.target.rows;
-            let pool = Pool::new(&item.target.terms, &found[rows.places()], now);
+            let account = Account::new(&item.target.terms, &found[rows.places()], now);
             let mut shards: Vec<_> = (0..rows.count).collect();
             shuffle(&mut shards);
             let mut candidates: Vec<_> = shards
                 .into_iter()
-                .filter_map(|shard| match pool.decide_in(shard, item.action) {
+                .filter_map(|shard| match account.decide_in(shard, item.action) {
                     Ok(Verdict::Granted { portions, ready_at, .. }) => {
                         let left = portions.first()?.next.value;
                         Some((ready_at, Reverse(left), rows.place + shard))

@@ -1,13 +1,13 @@
 //! Properties of the rows that share a limit, for calls of all rows together, of one row, or of both by turns.
 
-mod pools;
+mod accounts;
 mod settlements;
 
 use std::time::Duration;
 
 use proptest::collection::vec;
 use proptest::prelude::*;
-use tollgate::algebra::{Ask, Pool, State, Terms, Timestamp, Verdict};
+use tollgate::algebra::{Account, Ask, State, Terms, Timestamp, Verdict};
 use tollgate::plan::{Answer, Outcome, Plan, Verb};
 use tollgate::{CallError, Error, Key, Limit, LimitKind, LimitSpec, MINUTE, SECOND, Tokens};
 
@@ -56,7 +56,7 @@ impl Shards {
     }
 
     fn balance(&self, now: Timestamp) -> Tokens {
-        Pool::new(&self.terms(), &self.rows, now).balance()
+        Account::new(&self.terms(), &self.rows, now).balance()
     }
 }
 
@@ -231,8 +231,8 @@ fn a_debt_stays_where_it_is_when_the_number_of_shards_changes() {
     let mut rows = vec![None; 10];
     rows[0] = Some(State::new(tokens(-51), sec(0)));
     let terms = Terms::of(&limit(10), &Key::GLOBAL);
-    assert_eq!(Pool::new(&terms, &rows, sec(0)).balance(), tokens(-41));
-    assert_eq!(Pool::new(&terms, &rows, sec(50)).balance(), tokens(9), "one a second");
+    assert_eq!(Account::new(&terms, &rows, sec(0)).balance(), tokens(-41));
+    assert_eq!(Account::new(&terms, &rows, sec(50)).balance(), tokens(9), "one a second");
 }
 
 #[test]

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use proptest::collection::vec;
 use proptest::prelude::*;
-use tollgate::algebra::{List, Pool, State, Terms};
+use tollgate::algebra::{Account, List, State, Terms};
 use tollgate::plan::{Answer, Verb};
 use tollgate::{DAY, HOUR, Key, Limit, LimitFault, LimitKind, LimitSpec, MINUTE, Receipt, SECOND};
 
@@ -331,11 +331,11 @@ fn a_row_that_another_kind_of_limit_wrote_counts_until_it_is_full() {
 #[test]
 fn a_debit_and_a_credit_leave_the_use_of_another_kind_in_the_row() {
     let (terms, rows) = (Terms::of(&SLIDING, &Key::GLOBAL), [Some(State::new(tokens(-4), sec(0)).full_at(sec(40)))]);
-    let pool = Pool::new(&terms, &rows, sec(10));
-    let debited = pool.debit(tokens(3)).unwrap().remove(0);
+    let account = Account::new(&terms, &rows, sec(10));
+    let debited = account.debit(tokens(3)).unwrap().remove(0);
     assert_eq!(debited.next, State::new(tokens(-7), sec(0)).full_at(sec(70)));
     assert_eq!(debited.taken, tokens(3));
-    let credited = pool.credit(tokens(1)).remove(0);
+    let credited = account.credit(tokens(1)).remove(0);
     assert_eq!(credited.next, State::new(tokens(-3), sec(0)).full_at(sec(40)));
     assert_eq!(credited.taken, tokens(-1));
 }

@@ -1,6 +1,6 @@
 //! Where a row stands: when its next whole token is there, and what it can hold.
 
-use tollgate::algebra::{List, Pool, State, Terms};
+use tollgate::algebra::{Account, List, State, Terms};
 use tollgate::{Key, Limit, SECOND, Tokens};
 
 use crate::world::{micros, sec, tokens};
@@ -25,7 +25,7 @@ fn the_next_whole_token_comes_when_the_fraction_is_full() {
         (0, None),
     ] {
         let row = State::new(micros(-used), sec(100)).full_at(sec(200));
-        let more_at = Pool::new(&terms, &[Some(row)], sec(100)).more_at();
+        let more_at = Account::new(&terms, &[Some(row)], sec(100)).more_at();
         assert_eq!(more_at.map(|at| at.micros() - sec(100).micros()), more_in, "{used} used");
     }
 }
@@ -34,6 +34,6 @@ fn the_next_whole_token_comes_when_the_fraction_is_full() {
 fn a_wallet_in_debt_can_be_given_the_largest_amount() {
     let terms = Terms::of(&Limit::wallet("wallet"), &Key::GLOBAL);
     let row = State { list: List::Wallet, ..State::new(tokens(-5), sec(0)) };
-    let given = Pool::new(&terms, &[Some(row)], sec(1)).credit(Tokens::MAX).remove(0);
+    let given = Account::new(&terms, &[Some(row)], sec(1)).credit(Tokens::MAX).remove(0);
     assert_eq!(given.next.value.micros(), Tokens::MAX.micros() - 5_000_000);
 }

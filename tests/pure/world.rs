@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 
 use chrono::{DateTime, Utc};
 use serde_json::json;
-use tollgate::algebra::{Ask, Pool, State, Terms, Timestamp, TooDeep, Verdict};
+use tollgate::algebra::{Account, Ask, State, Terms, Timestamp, TooDeep, Verdict};
 use tollgate::plan::{Answer, CallChange, CallName, CallRow, Change, Plan, Row, Verb};
 use tollgate::{Balance, Charge, Denied, Error, Receipt, Request, Settlement, Tokens};
 
@@ -189,12 +189,12 @@ pub(crate) fn used(whole: i64, ts: Timestamp, full_at: Timestamp) -> State {
 
 /// Asks one row.
 pub(crate) fn decide(terms: &Terms, row: Option<&State>, now: Timestamp, ask: Ask) -> Result<Verdict, TooDeep> {
-    Pool::new(terms, &[row.cloned()], now).decide(ask)
+    Account::new(terms, &[row.cloned()], now).decide(ask)
 }
 
 /// One row after a credit; `None` where nothing changes.
 pub(crate) fn credit(terms: &Terms, row: Option<&State>, now: Timestamp, amount: Tokens) -> Option<State> {
-    Pool::new(terms, &[row.cloned()], now).credit(amount).into_iter().next().map(|portion| portion.next)
+    Account::new(terms, &[row.cloned()], now).credit(amount).into_iter().next().map(|portion| portion.next)
 }
 
 /// One row after a debit; `None` where nothing changes.
@@ -204,7 +204,7 @@ pub(crate) fn debit(
     now: Timestamp,
     amount: Tokens,
 ) -> Result<Option<State>, TooDeep> {
-    Pool::new(terms, &[row.cloned()], now)
+    Account::new(terms, &[row.cloned()], now)
         .debit(amount)
         .map(|portions| portions.into_iter().next().map(|portion| portion.next))
 }

@@ -2,7 +2,7 @@ use std::time::Duration;
 
 use chrono::{DateTime, Utc};
 use serde::Serialize;
-use tollgate::algebra::{Ask, Pool, Terms, Timestamp, Verdict};
+use tollgate::algebra::{Account, Ask, Terms, Timestamp, Verdict};
 use tollgate::plan::Ruling;
 use tollgate::{Key, Limit, LimitKind, Tokens};
 
@@ -42,12 +42,12 @@ impl Standing {
                 states[index] = Some(row.state());
             }
         }
-        let pool = Pool::new(&Terms::of(limit, key), &states, now);
+        let account = Account::new(&Terms::of(limit, key), &states, now);
         let capacity = if spec.kind == LimitKind::Wallet { Tokens::MAX } else { spec.capacity.unwrap_or(spec.rate) };
         let ever = |at: Timestamp| Some(at.max(now)).filter(|at| *at < Timestamp::MAX);
-        let (remaining, used, full_at) = (pool.balance(), pool.used(), ever(pool.full_at()));
+        let (remaining, used, full_at) = (account.balance(), account.used(), ever(account.full_at()));
         let debt = Tokens::ZERO.checked_sub(remaining).unwrap_or(Tokens::MAX).max(Tokens::ZERO);
-        let granted_at = match pool.decide(Ask::consume(cost)) {
+        let granted_at = match account.decide(Ask::consume(cost)) {
             _ if cost > capacity => None,
             Ok(Verdict::Granted { .. }) => Some(now),
             Ok(Verdict::Denied { retry_at, .. }) => ever(retry_at),

@@ -7,7 +7,7 @@ use std::collections::HashMap;
 use std::sync::RwLock;
 use std::time::{Duration, Instant};
 
-use crate::algebra::{Ask, Pool, State, Timestamp, Verdict};
+use crate::algebra::{Account, Ask, State, Timestamp, Verdict};
 use crate::decision::{Denied, DeniedBy, Source};
 use crate::gate::clock::Clock;
 use crate::gate::raised::RaisedRows;
@@ -206,9 +206,9 @@ fn refusal(
     latest: Timestamp,
 ) -> Option<(Timestamp, DeniedBy, Standing)> {
     let (target, row) = (&item.target, [Some(state.clone())]);
-    let pool = |now| Pool::new(&target.terms, &row, now);
-    let Ok(Verdict::Denied { .. }) = pool(latest).decide(item.action) else { return None };
-    let earliest = pool(earliest);
+    let account = |now| Account::new(&target.terms, &row, now);
+    let Ok(Verdict::Denied { .. }) = account(latest).decide(item.action) else { return None };
+    let earliest = account(earliest);
     let Ok(Verdict::Denied { reason, remaining, retry_at }) = earliest.decide(item.action) else { return None };
     let more_at = earliest.more_at().map_or(retry_at, |more_at| more_at.min(retry_at));
     let standing = target.standing(item.action.cost(), remaining, more_at);

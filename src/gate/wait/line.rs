@@ -6,7 +6,7 @@ use chrono::{DateTime, Utc};
 use tokio::sync::Notify;
 
 use super::hand_over::{LAST_PAUSE, pause};
-use crate::algebra::{Ask, Flow, Pool, State, Timestamp};
+use crate::algebra::{Account, Ask, Flow, State, Timestamp};
 use crate::decision::Denied;
 use crate::plan::Item;
 use crate::tokens::Tokens;
@@ -223,9 +223,9 @@ impl Expected {
         self.refused = None;
         let terms = &item.target.terms;
         let row = [Some(self.state.clone())];
-        let pool = Pool::new(terms, &row, self.now());
-        let taken = item.action.of_balance(pool.balance().micros().into(), terms).cost();
-        let portions = pool.debit(taken).unwrap_or_default();
+        let account = Account::new(terms, &row, self.now());
+        let taken = item.action.of_balance(account.balance().micros().into(), terms).cost();
+        let portions = account.debit(taken).unwrap_or_default();
         self.state = portions.into_iter().next().map_or(self.state.clone(), |portion| portion.next);
     }
 

@@ -18,21 +18,23 @@ impl Ledger<'_> {
             return Ok(Balance { source: Source::Repeated, ..self.balance(target) });
         }
         self.expect_one_money(target)?;
-        let pool = self.pool(target);
+        let account = self.account(target);
         let portions = match *action {
             Alteration::Credit(amount) => {
-                if target.terms.flow == Flow::Wallet && pool.balance().checked_add(amount).is_none() {
+                if target.terms.flow == Flow::Wallet && account.balance().checked_add(amount).is_none() {
                     return Err(unfit(limit, FitError::BalanceTooLarge));
                 }
-                pool.credit(amount)
+                account.credit(amount)
             }
-            Alteration::Debit(amount) => pool.debit(amount).map_err(|TooDeep| unfit(limit, FitError::DebtTooDeep))?,
-            Alteration::Reset => pool.reset(),
+            Alteration::Debit(amount) => {
+                account.debit(amount).map_err(|TooDeep| unfit(limit, FitError::DebtTooDeep))?
+            }
+            Alteration::Reset => account.reset(),
             // A row that was missing looks like one that was reset.
-            Alteration::GiveBack(rest) => pool.credit(rest.owed(&target.terms, pool.now())),
+            Alteration::GiveBack(rest) => account.credit(rest.owed(&target.terms, account.now())),
             Alteration::Look => Vec::new(),
         };
-        let (decided_at, before) = (pool.now(), pool.balance());
+        let (decided_at, before) = (account.now(), account.balance());
         self.write(target, portions);
         if let Some(own) = own {
             self.write_call(own, Some(own.written(Vec::new(), decided_at, Given::default())));
@@ -42,16 +44,16 @@ impl Ledger<'_> {
     }
 
     fn balance(&self, target: &Target) -> Balance {
-        let pool = self.pool(target);
+        let account = self.account(target);
         Balance {
             limit: target.limit.name.clone().into(),
             key: target.key().clone(),
-            remaining: pool.balance(),
-            used: pool.used(),
+            remaining: account.balance(),
+            used: account.used(),
             capacity: Tokens::from_micros(target.terms.capacity),
-            full_at: pool.full_at().max(pool.now()).if_ever(),
+            full_at: account.full_at().max(account.now()).if_ever(),
             observed_at: self.now.into(),
-            as_of: pool.now().into(),
+            as_of: account.now().into(),
             source: Source::Database,
             before: None,
         }

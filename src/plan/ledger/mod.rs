@@ -16,7 +16,7 @@ use super::checked_call::{Action, CheckedCall};
 use super::item::Target;
 use super::own_row::OwnRow;
 use super::row::Rows;
-use crate::algebra::{Pool, Portion, State, Timestamp};
+use crate::algebra::{Account, Portion, State, Timestamp};
 use crate::call::CallRow;
 use crate::error::{Error, FitError};
 use crate::text::Text;
@@ -97,8 +97,8 @@ impl<'p> Ledger<'p> {
         (changed.collect(), calls.collect())
     }
 
-    fn pool(&self, target: &Target) -> Pool<'_> {
-        Pool::new(&target.terms, &self.states[target.rows.places()], self.now)
+    fn account(&self, target: &Target) -> Account<'_> {
+        Account::new(&target.terms, &self.states[target.rows.places()], self.now)
     }
 
     /// Fails if a row is money and the definition is not, or the reverse.

@@ -35,7 +35,7 @@ impl Shares {
 fn part(ledger: &Ledger<'_>, items: &[Item<Ask>]) -> Option<Tokens> {
     let parts = items.iter().filter(|item| item.action.most().is_some());
     let part = |item: &Item<Ask>| {
-        if item.target.is_free() { item.action.most() } else { ledger.pool(&item.target).part(item.action) }
+        if item.target.is_free() { item.action.most() } else { ledger.account(&item.target).part(item.action) }
     };
     parts.filter_map(part).min()
 }
@@ -48,8 +48,8 @@ fn given(ledger: &Ledger<'_>, items: &[Item<Ask>]) -> Vec<Option<Result<Piece, L
         if items[0].target.is_free() || !items[0].action.is_split() {
             return vec![None; items.len()];
         }
-        let pools: Vec<_> = items.iter().map(|item| (ledger.pool(&item.target), item.action)).collect();
-        match split(&pools) {
+        let accounts: Vec<_> = items.iter().map(|item| (ledger.account(&item.target), item.action)).collect();
+        match split(&accounts) {
             Ok(given) => given.into_iter().map(|given| Some(Ok(given))).collect(),
             Err(lacking) => vec![Some(Err(lacking)); items.len()],
         }

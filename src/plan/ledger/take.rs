@@ -67,25 +67,25 @@ impl Ledger<'_> {
                 continue;
             }
             self.expect_one_money(&item.target)?;
-            let pool = self.pool(&item.target);
+            let account = self.account(&item.target);
             let given = shares.given(place);
             let verdict = match (given, self.chosen.get(place)) {
                 (Some(Err(Lacking { reason, remaining, retry_at })), _) => {
                     Ok(Verdict::Denied { reason, remaining, retry_at })
                 }
                 (Some(Ok(Piece { cost: Tokens::ZERO, remaining })), _) => {
-                    Ok(Verdict::Granted { portions: Vec::new(), remaining, ready_at: pool.now() })
+                    Ok(Verdict::Granted { portions: Vec::new(), remaining, ready_at: account.now() })
                 }
-                (_, Some(row)) => pool.decide_in(row - item.target.rows.place, item.action),
-                (_, None) => pool.decide(shares.ask(place, item)),
+                (_, Some(row)) => account.decide_in(row - item.target.rows.place, item.action),
+                (_, None) => account.decide(shares.ask(place, item)),
             };
             match verdict.map_err(|TooDeep| unfit(&item.target.limit.name, FitError::DebtTooDeep))? {
                 Verdict::Granted { portions, remaining, ready_at } => {
                     let remaining = given.and_then(Result::ok).map_or(remaining, |given| given.remaining);
-                    tried.taken.push(Taken { portions, remaining, ready_at, at: pool.now() });
+                    tried.taken.push(Taken { portions, remaining, ready_at, at: account.now() });
                 }
                 Verdict::Denied { reason, remaining, retry_at } => {
-                    tried.refused_at = tried.refused_at.max(pool.now());
+                    tried.refused_at = tried.refused_at.max(account.now());
                     // Limits that lack a cost together refuse once.
                     if !(matches!(given, Some(Err(_))) && item.action.continues_split()) {
                         tried.refusals.push(item.target.refusal(reason, remaining, retry_at));
@@ -160,19 +160,19 @@ impl Ledger<'_> {
 
     /// The standing of a limit.
     pub(super) fn standing(&self, item: &Item<Ask>, ask: Ask) -> Standing {
-        let pool = self.pool(&item.target);
-        item.target.standing(ask.cost(), pool.balance(), pool.more_at().unwrap_or(Timestamp::MAX))
+        let account = self.account(&item.target);
+        item.target.standing(ask.cost(), account.balance(), account.more_at().unwrap_or(Timestamp::MAX))
     }
 
     /// The standing of a limit after a refused call. A limit that refuses has one more token at the latest when it
     /// would grant.
     fn untouched(&self, item: &Item<Ask>) -> Standing {
-        let (pool, needs) = (self.pool(&item.target), item.action.needs(&item.target.terms));
-        let mut more_at = pool.more_at().unwrap_or(Timestamp::MAX);
-        if pool.balance() < needs {
-            more_at = more_at.min(pool.first_instant(needs));
+        let (account, needs) = (self.account(&item.target), item.action.needs(&item.target.terms));
+        let mut more_at = account.more_at().unwrap_or(Timestamp::MAX);
+        if account.balance() < needs {
+            more_at = more_at.min(account.first_instant(needs));
         }
-        item.target.standing(item.action.cost(), pool.balance(), more_at)
+        item.target.standing(item.action.cost(), account.balance(), more_at)
     }
 }
 

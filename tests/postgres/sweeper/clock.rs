@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use fastrand::Rng;
-use tollgate::algebra::{Ask, Pool, State, Terms, Timestamp, Verdict};
+use tollgate::algebra::{Account, Ask, State, Terms, Timestamp, Verdict};
 use tollgate::{Decision, Key, Limit, Limiter, MINUTE, SECOND, Storage, Sweeper, Tokens};
 
 use super::quick;
@@ -68,7 +68,7 @@ async fn the_answers_are_the_same_with_and_without_sweeps_where_the_clock_steps_
         tx.commit().await.unwrap();
 
         let (terms, row) = (Terms::of(limit, &Key::new(id).unwrap()), [kept.get(&(which, id)).cloned()]);
-        match (Pool::new(&terms, &row, now).decide(Ask::consume(Tokens::new(cost))).unwrap(), answer) {
+        match (Account::new(&terms, &row, now).decide(Ask::consume(Tokens::new(cost))).unwrap(), answer) {
             (Verdict::Granted { portions, remaining, .. }, Decision::Granted(grant)) => {
                 assert_eq!(grant.remaining, remaining);
                 kept.insert((which, id), portions[0].next.clone());

@@ -5,7 +5,7 @@ use std::slice;
 use std::time::Duration;
 
 use fastrand::Rng;
-use tollgate::algebra::{Ask, Pool, State, Terms, Timestamp, Verdict};
+use tollgate::algebra::{Account, Ask, State, Terms, Timestamp, Verdict};
 use tollgate::{Decision, Key, Limit, Limiter, MINUTE, SECOND, Storage, Sweeper, Tokens};
 
 use super::quick;
@@ -71,7 +71,7 @@ async fn the_answers_are_the_same_with_and_without_sweeps_at_every_moment() {
 
             let (terms, ask) = (Terms::of(limit, &Key::new(id).unwrap()), Ask::consume(Tokens::new(cost)));
             let row = [kept.get(&(which, id)).cloned()];
-            match (Pool::new(&terms, &row, now).decide(ask).unwrap(), answer) {
+            match (Account::new(&terms, &row, now).decide(ask).unwrap(), answer) {
                 (Verdict::Granted { portions, remaining, .. }, Decision::Granted(grant)) => {
                     assert_eq!(grant.remaining, remaining);
                     kept.insert((which, id), portions[0].next.clone());
@@ -102,7 +102,7 @@ async fn on_a_grid_of_first_use_a_sweep_is_never_in_the_callers_favour() {
         let mut tx = world.pool.begin().await.unwrap();
         with += i32::from(LIMITER.at(now.into()).consume(&mut tx, limit.global()).await.unwrap().is_granted());
         tx.commit().await.unwrap();
-        let verdict = Pool::new(&terms, slice::from_ref(&row), now).decide(Ask::consume(Tokens::ONE)).unwrap();
+        let verdict = Account::new(&terms, slice::from_ref(&row), now).decide(Ask::consume(Tokens::ONE)).unwrap();
         if let Verdict::Granted { portions, .. } = verdict {
             row = Some(portions[0].next.clone());
             without += 1;

@@ -14,14 +14,14 @@ use crate::tokens::Tokens;
 /// several.
 ///
 /// Each of n rows has an equal share of rate, capacity and `max_reserved` ([`Terms::shard`]), and the balance is the
-/// sum of the rows. Time does not go back for any of them: the latest of their instants counts for all. A pool never
-/// takes more from a row than the row's own share allows. This keeps the whole within the limit, even while others ask
-/// single rows.
+/// sum of the rows. Time does not go back for any of them: the latest of their instants counts for all. An account
+/// never takes more from a row than the row's own share allows. This keeps the whole within the limit, even while
+/// others ask single rows.
 ///
 /// # Example
 ///
 /// ```
-/// use tollgate::algebra::{Ask, Pool, State, Terms, Timestamp, Verdict};
+/// use tollgate::algebra::{Ask, Account, State, Terms, Timestamp, Verdict};
 /// use tollgate::{Key, Limit, SECOND, Tokens};
 ///
 /// // One a second, at most ten, over two rows that hold half a token each.
@@ -29,17 +29,17 @@ use crate::tokens::Tokens;
 /// let now = Timestamp::from_micros(0);
 /// let half = Some(State::new(Tokens::from_micros(-4_500_000), now));
 /// let rows = [half.clone(), half];
-/// let pool = Pool::new(&terms, &rows, now);
+/// let account = Account::new(&terms, &rows, now);
 ///
-/// let together = pool.decide(Ask::consume(Tokens::ONE));
+/// let together = account.decide(Ask::consume(Tokens::ONE));
 /// let Ok(Verdict::Granted { portions, .. }) = together else { panic!("together they hold one") };
 /// assert_eq!(portions.len(), 2);
-/// let three = pool.decide(Ask::consume(Tokens::new(3)));
+/// let three = account.decide(Ask::consume(Tokens::new(3)));
 /// let Ok(Verdict::Denied { retry_at, .. }) = three else { panic!("but not three") };
 /// assert_eq!(retry_at.micros(), 2_000_000);
 /// ```
 #[derive(Clone, Copy, Debug)]
-pub struct Pool<'r> {
+pub struct Account<'r> {
     /// The terms of all rows together.
     terms: Terms,
     rows: &'r [Option<State>],
@@ -51,7 +51,7 @@ pub struct Pool<'r> {
     sum: i128,
 }
 
-/// The answer of a pool.
+/// The answer of an account.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub enum Verdict {
     /// The cost is taken, to be spent from `ready_at` on.
@@ -60,7 +60,7 @@ pub enum Verdict {
         portions: Vec<Portion>,
         /// The balance after the call; negative for a reservation that is not ready.
         remaining: Tokens,
-        /// The first instant at which no charged row is in debt; the pool's own instant if that is so already.
+        /// The first instant at which no charged row is in debt; the account's own instant if that is so already.
         ready_at: Timestamp,
     },
     /// Nothing is taken, and the rows stay as they are.
@@ -80,7 +80,7 @@ pub enum Verdict {
 #[error("a debt this deep does not fit")]
 pub struct TooDeep;
 
-impl<'r> Pool<'r> {
+impl<'r> Account<'r> {
     /// The rows of a limit with these terms, in their order, `None` for a missing one, at `now`.
     #[must_use]
     pub fn new(terms: &Terms, rows: &'r [Option<State>], now: Timestamp) -> Self {
@@ -207,7 +207,7 @@ impl<'r> Pool<'r> {
     /// [`TooDeep`] for an unbounded reservation whose debt the row cannot hold.
     pub fn decide_in(&self, shard: usize, ask: Ask) -> Result<Verdict, TooDeep> {
         let terms = self.terms.shard(shard, self.rows.len());
-        let alone = Pool { terms, rows: slice::from_ref(&self.rows[shard]), ..*self }.summed();
+        let alone = Account { terms, rows: slice::from_ref(&self.rows[shard]), ..*self }.summed();
         let mut verdict = alone.decide(ask)?;
         if let Verdict::Granted { portions, remaining, .. } = &mut verdict {
             for portion in portions {

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use proptest::collection::vec;
 use proptest::prelude::*;
-use tollgate::algebra::{Ask, Pool, Portion, State, Terms, Verdict};
+use tollgate::algebra::{Account, Ask, Portion, State, Terms, Verdict};
 use tollgate::plan::{Answer, Verb};
 use tollgate::{Charge, Error, Key, Limit, LimitKind, LimitSpec, Receipt, SECOND, Tokens};
 
@@ -25,10 +25,10 @@ fn rows_with(terms: &Terms, left: &[i64]) -> Vec<Option<State>> {
 proptest! {
     #![proptest_config(config())]
 
-    /// A pool says what one row with the whole limit would: it grants whenever the sum suffices, and a refusal names
-    /// the first microsecond at which it does.
+    /// An account says what one row with the whole limit would: it grants whenever the sum suffices, and a refusal
+    /// names the first microsecond at which it does.
     #[test]
-    fn a_pool_grants_what_its_sum_allows_and_waiting_is_exact(limit in limits(), story in moves()) {
+    fn an_account_grants_what_its_sum_allows_and_waiting_is_exact(limit in limits(), story in moves()) {
         let most = limit.spec().max_reserved.micros();
         let (mut shards, mut now, mut charged) = (Shards::of(&limit), 0, Vec::<Charge>::new());
         for (gap, step) in story {
@@ -92,7 +92,7 @@ proptest! {
         let spec = spec.with(|spec| (spec.capacity, spec.max_reserved) = (Some(micros(20_000)), micros(reserved)));
         let terms = Terms::of(&spec.try_into().unwrap(), &Key::GLOBAL);
         let rows = rows_with(&terms, &values);
-        let answer = Pool::new(&terms, &rows, at(0)).decide(Ask::reserve(micros(cost)));
+        let answer = Account::new(&terms, &rows, at(0)).decide(Ask::reserve(micros(cost)));
         let Ok(Verdict::Granted { portions, ready_at, .. }) = answer else { return Ok(()) };
         let n = i64::try_from(values.len()).unwrap();
         let share = |whole: i64, index: i64| whole / n + i64::from(index < whole % n);
@@ -115,7 +115,7 @@ proptest! {
     fn a_debit_levels_the_rows(values in vec(-100_i64..=0, 1..9), amount in 0_i64..500) {
         let terms = Terms::of(&Limit::token_bucket("level", 1, SECOND).capacity(1_000), &Key::GLOBAL);
         let rows: Vec<_> = values.iter().map(|value| Some(State::new(micros(*value), at(0)))).collect();
-        let parts = Pool::new(&terms, &rows, at(0)).debit(micros(amount)).unwrap();
+        let parts = Account::new(&terms, &rows, at(0)).debit(micros(amount)).unwrap();
         prop_assert_eq!(parts.iter().map(|part| part.taken.micros()).sum::<i64>(), amount);
         let mut after = values.clone();
         for part in &parts {
@@ -129,9 +129,9 @@ proptest! {
         }
     }
 
-    /// One of the rows, asked alone, answers as it does in the pool, and leaves the same row.
+    /// One of the rows, asked alone, answers as it does in the account, and leaves the same row.
     #[test]
-    fn a_row_of_a_pool_answers_alone(
+    fn a_row_of_an_account_answers_alone(
         limit in limits(),
         story in moves(),
         shard in 0_usize..16,
@@ -145,12 +145,12 @@ proptest! {
             }
         }
         let (terms, shard) = (shards.terms(), shard % shards.rows.len());
-        let pool = Pool::new(&terms, &shards.rows, at(now));
+        let account = Account::new(&terms, &shards.rows, at(now));
         let alone = [shards.rows[shard].clone()];
-        let by_itself = Pool::new(&terms.shard(shard, shards.rows.len()), &alone, pool.now()).decide(ask(cost, false));
-        match (pool.decide_in(shard, ask(cost, false)), by_itself) {
+        let by_itself = Account::new(&terms.shard(shard, shards.rows.len()), &alone, account.now()).decide(ask(cost, false));
+        match (account.decide_in(shard, ask(cost, false)), by_itself) {
             (Ok(Verdict::Granted { portions, remaining, .. }), Ok(Verdict::Granted { portions: own, .. })) => {
-                prop_assert_eq!(remaining.micros(), pool.balance().micros() - cost);
+                prop_assert_eq!(remaining.micros(), account.balance().micros() - cost);
                 prop_assert_eq!(portions.first().map(|one| &one.next), own.first().map(|one| &one.next));
                 prop_assert!(portions.iter().all(|portion| portion.shard == shard));
             }
