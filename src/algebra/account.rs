@@ -4,7 +4,7 @@ use std::slice;
 use super::ask::Ask;
 use super::list::List;
 use super::shard::{Portion, Shard};
-use super::state::{State, cut, wide};
+use super::state::{State, saturate, wide};
 use super::terms::{Flow, Terms};
 use crate::reason::Reason;
 use crate::timestamp::Timestamp;
@@ -101,13 +101,13 @@ impl<'r> Account<'r> {
     /// The balance of the rows together, cut to the range of an amount.
     #[must_use]
     pub fn balance(&self) -> Tokens {
-        cut(self.sum)
+        saturate(self.sum)
     }
 
     /// The tokens that are used and have not come back; the debt of a wallet.
     #[must_use]
     pub fn used(&self) -> Tokens {
-        cut((i128::from(self.terms.top()) - self.sum).max(0))
+        saturate((i128::from(self.terms.top()) - self.sum).max(0))
     }
 
     /// When all rows will be full, if nobody spends.
@@ -157,7 +157,7 @@ impl<'r> Account<'r> {
         }
         let portions = if cost > 0 { self.take(ask, cost) } else { Vec::new() };
         let ready_at = if portions.is_empty() { self.repaid_at() } else { self.ready_at(&portions) };
-        Ok(Verdict::Granted { portions, remaining: cut(left), ready_at: ready_at.max(self.now) })
+        Ok(Verdict::Granted { portions, remaining: saturate(left), ready_at: ready_at.max(self.now) })
     }
 
     /// The tokens that each request with a part gets, if there is one.
@@ -213,7 +213,7 @@ impl<'r> Account<'r> {
             for portion in portions {
                 portion.shard = shard;
             }
-            *remaining = cut(self.sum - wide(ask.cost()));
+            *remaining = saturate(self.sum - wide(ask.cost()));
         }
         Ok(verdict)
     }
@@ -331,7 +331,7 @@ impl<'r> Account<'r> {
     fn shards(&self) -> impl Iterator<Item = Shard> {
         self.rows.iter().enumerate().map(|(index, row)| {
             let terms = self.terms.shard(index, self.rows.len());
-            let read = terms.found(row.as_ref(), self.now);
+            let read = terms.or_full(row.as_ref(), self.now);
             let refilled = terms.refill(&read, self.now);
             Shard { index, terms, read, refilled }
         })

@@ -1,6 +1,6 @@
 use std::iter;
 
-use super::state::{cut, wide};
+use super::state::{saturate, wide};
 use super::terms::{Flow, Terms};
 use crate::call::Drawn;
 use crate::reason::Reason;
@@ -78,10 +78,10 @@ impl Ask {
     ///
     /// So the key is not emptied for callers that may never come, and accidents can add only a little to the bound of a
     /// span.
-    pub(crate) fn ahead(self) -> Self {
+    pub(crate) fn for_prefetch(self) -> Self {
         let Some(part) = self.part else { return self };
         let leaving = wide(part.least) * i128::from(AHEAD - 1);
-        Self { part: Some(Part { one_in: AHEAD, ..part }), leaving: Some(cut(leaving)), ..self }
+        Self { part: Some(Part { one_in: AHEAD, ..part }), leaving: Some(saturate(leaving)), ..self }
     }
 
     /// Whether it asks for calls to come.
@@ -98,12 +98,12 @@ impl Ask {
 
     /// Asks that so much stays behind. This is the least balance that the ask may leave, just as a reservation may
     /// leave a debt. So it costs no extra tokens, and its waits are exact. For a wallet it replaces the overdraft.
-    pub(crate) fn leaving(self, leaving: Option<Tokens>) -> Self {
+    pub(crate) fn with_floor(self, leaving: Option<Tokens>) -> Self {
         Self { leaving, ..self }
     }
 
     /// The ask for the piece that a limit gives of a split cost.
-    pub(crate) fn giving(self, cost: Tokens) -> Self {
+    pub(crate) fn with_cost(self, cost: Tokens) -> Self {
         Self { cost, ..self }
     }
 
@@ -120,7 +120,7 @@ impl Ask {
     /// The least balance that grants this: the cost less the debt that it may make, or plus the tokens that must stay
     /// behind.
     pub(crate) fn needs(self, terms: &Terms) -> Tokens {
-        cut(wide(self.cost()) + self.floor(terms))
+        saturate(wide(self.cost()) + self.floor(terms))
     }
 
     /// The least balance that it may leave.
@@ -146,15 +146,15 @@ impl Ask {
         let Part { requests, most, least, one_in } = self.part?;
         let kept = if one_in == 1 { self.floor(terms) + wide(self.cost) } else { 0 };
         let each = (balance - kept) / i128::from(requests) / i128::from(one_in);
-        let (each, one) = (cut(each).min(most).micros(), Tokens::ONE.micros());
+        let (each, one) = (saturate(each).min(most).micros(), Tokens::ONE.micros());
         let fraction = if [most, least].iter().all(|amount| amount.micros() % one == 0) { each % one } else { 0 };
         Some(Tokens::from_micros(each - fraction).max(least))
     }
 
     /// The ask if each request with a part gets so many tokens.
-    pub(crate) fn granting(self, each: Tokens) -> Self {
+    pub(crate) fn with_partial(self, each: Tokens) -> Self {
         let Some(Part { requests, .. }) = self.part else { return self };
-        Self { cost: cut(wide(self.cost) + i128::from(requests) * wide(each)), part: None, ..self }
+        Self { cost: saturate(wide(self.cost) + i128::from(requests) * wide(each)), part: None, ..self }
     }
 
     /// So many tokens, rounded down to whole ones if the cost is whole.
@@ -170,7 +170,7 @@ impl Ask {
 
     /// The ask for the tokens that a row with this balance gives.
     pub(crate) fn of_balance(self, balance: i128, terms: &Terms) -> Self {
-        self.part_of(balance, terms).map_or(self, |each| self.granting(each))
+        self.part_of(balance, terms).map_or(self, |each| self.with_partial(each))
     }
 
     /// Whether it goes by the balance of all rows of a limit, and not by that of a single row.
@@ -208,7 +208,7 @@ impl Ask {
 
     /// The largest cost that can ever be granted at once.
     pub(crate) fn max_cost(self, terms: &Terms) -> Tokens {
-        cut(i128::from(terms.capacity) - self.floor(terms))
+        saturate(i128::from(terms.capacity) - self.floor(terms))
     }
 
     /// Whether the tokens may be spent later.
@@ -218,7 +218,7 @@ impl Ask {
 
     /// The least that it asks for.
     pub(crate) fn cost(self) -> Tokens {
-        self.part.map_or(self.cost, |part| self.granting(part.least).cost)
+        self.part.map_or(self.cost, |part| self.with_partial(part.least).cost)
     }
 
     /// Whether another ask of its alternative is charged the same, whatever the balance. Parts have one cost.
@@ -263,7 +263,7 @@ mod tests {
     #[test]
     fn what_an_ask_is_follows_from_each_of_its_fields() {
         let (held_back, alternative, split) =
-            (Ask::consume(COST).leaving(Some(COST)), placed(Some(0), None), placed(None, Some(0)));
+            (Ask::consume(COST).with_floor(Some(COST)), placed(Some(0), None), placed(None, Some(0)));
         for (ask, is_plain, is_ahead, is_of_all_rows) in [
             (Ask::consume(COST), true, false, false),
             (Ask::reserve(COST), false, false, false),
@@ -271,7 +271,7 @@ mod tests {
             (alternative, false, false, false),
             (split, false, false, true),
             (part(COST), false, false, true),
-            (part(COST).ahead(), false, true, true),
+            (part(COST).for_prefetch(), false, true, true),
         ] {
             assert_eq!(ask.is_plain(), is_plain, "{ask:?}");
             assert_eq!(ask.is_ahead(), is_ahead, "{ask:?}");
@@ -291,6 +291,6 @@ mod tests {
     #[test]
     fn an_ask_for_calls_to_come_leaves_fifteen_sixteenths() {
         let terms = Terms::of(&Limit::token_bucket("ask", 100, SECOND), &Key::GLOBAL);
-        assert_eq!(part(COST).ahead().needs(&terms), Tokens::new(16));
+        assert_eq!(part(COST).for_prefetch().needs(&terms), Tokens::new(16));
     }
 }

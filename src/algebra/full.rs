@@ -36,7 +36,7 @@ impl Terms {
     }
 
     /// The row that counts at `now`: the row that was found, or a full one if it is missing or over.
-    pub(super) fn found(&self, row: Option<&State>, now: Timestamp) -> State {
+    pub(super) fn or_full(&self, row: Option<&State>, now: Timestamp) -> State {
         match row {
             Some(row) if !row.is_over(now) => row.clone(),
             // The grid of the row goes on.

@@ -1,4 +1,4 @@
-use super::state::{cut, wide};
+use super::state::{saturate, wide};
 use super::terms::Terms;
 use crate::timestamp::Timestamp;
 use crate::tokens::Tokens;
@@ -25,6 +25,6 @@ impl Rest {
             return Tokens::ZERO;
         }
         let (gained, _) = terms.gained(self.stood_at, now.max(self.stood_at));
-        cut((wide(self.tokens) - gained).max(0))
+        saturate((wide(self.tokens) - gained).max(0))
     }
 }

@@ -32,7 +32,7 @@
 //! brought back, and granted 39 992 of 62 448. One settles by the receipt's own definition.
 
 use super::list::{Entry, List};
-use super::state::{State, cut, wide};
+use super::state::{State, saturate, wide};
 use super::terms::div_ceil;
 use crate::receipt::{Charge, ChargeKind};
 use crate::timestamp::Timestamp;
@@ -107,7 +107,7 @@ impl Charge {
                 let mut left = back;
                 for entry in entries.iter_mut().filter(|entry| (until..=latest).contains(&entry.ends_at)) {
                     let taken = left.min(wide(entry.amount));
-                    entry.amount = cut(wide(entry.amount) - taken);
+                    entry.amount = saturate(wide(entry.amount) - taken);
                     left -= taken;
                 }
                 entries.retain(|entry| entry.amount > Tokens::ZERO);
@@ -120,7 +120,7 @@ impl Charge {
             return Ok(Settled { next: None, kept: self.cost });
         }
         next.value = moved_by(next.value, back)?;
-        Ok(Settled { next: Some(next), kept: cut(wide(self.cost) - back) })
+        Ok(Settled { next: Some(next), kept: saturate(wide(self.cost) - back) })
     }
 
     fn overdrawn(&self, row: State, clock: Timestamp, more: i128) -> Result<State, Unsettled> {
@@ -128,7 +128,7 @@ impl Charge {
         match (self.kind, &mut next.list) {
             (ChargeKind::Sliding, List::Grants(entries)) => {
                 next.ts = clock.max(next.ts);
-                entries.push(Entry::of(next.ts.after(self.period), cut(more)));
+                entries.push(Entry::of(next.ts.after(self.period), saturate(more)));
                 next.list = List::grants(std::mem::take(entries), self.period);
                 next = next.ending_with_list();
             }
@@ -136,7 +136,7 @@ impl Charge {
                 *list = List::None;
                 let span = |tokens: i128| {
                     let periods = div_ceil(tokens, wide(self.refill).max(1));
-                    cut(periods * i128::from(self.period)).micros()
+                    saturate(periods * i128::from(self.period)).micros()
                 };
                 // The excess adds its own time, but no row waits longer than the charge's rate needs to fill it up.
                 let (added, whole) = (span(more), next.ts.after(span((-wide(next.value)).max(0))));
@@ -151,7 +151,7 @@ impl Charge {
     pub(crate) fn release(&self, row: Option<&State>, clock: Timestamp) -> Option<Settled> {
         let (mut next, place) = self.listed(row?, clock)?;
         let List::Leases(leases) = &mut next.list else { return None };
-        next.value = cut(wide(next.value) + wide(leases.remove(place).amount));
+        next.value = saturate(wide(next.value) + wide(leases.remove(place).amount));
         Some(Settled { next: Some(next.ending_with_list()), kept: Tokens::ZERO })
     }
 
@@ -189,8 +189,8 @@ fn moved(row: State, back: i128) -> Result<State, Unsettled> {
 
 fn moved_by(value: Tokens, by: i128) -> Result<Tokens, Unsettled> {
     let moved = wide(value) + by;
-    if wide(cut(moved)) == moved {
-        Ok(cut(moved))
+    if wide(saturate(moved)) == moved {
+        Ok(saturate(moved))
     } else {
         Err(if by < 0 { Unsettled::TooDeep } else { Unsettled::TooLarge })
     }

@@ -2,7 +2,7 @@ use std::mem;
 
 use super::ask::Ask;
 use super::list::{Entry, List};
-use super::state::{State, cut, wide};
+use super::state::{State, saturate, wide};
 use super::terms::Terms;
 use crate::timestamp::Timestamp;
 use crate::tokens::Tokens;
@@ -34,7 +34,7 @@ impl Shard {
         let mut next = self.less(cost);
         if let List::Grants(entries) | List::Leases(entries) = &mut next.list {
             let ends_at = self.terms.leaves_at(next.ts);
-            entries.push(Entry { ends_at, amount: cut(cost), lease: ask.lease });
+            entries.push(Entry { ends_at, amount: saturate(cost), lease: ask.lease });
             next = self.terms.counted(mem::take(entries), next.ts);
         }
         self.becoming(next)
@@ -45,13 +45,13 @@ impl Shard {
     }
 
     fn less(&self, taken: i128) -> State {
-        State { value: cut(wide(self.refilled.value) - taken), ..self.refilled.clone() }
+        State { value: saturate(wide(self.refilled.value) - taken), ..self.refilled.clone() }
     }
 
     pub(super) fn becoming(&self, mut next: State) -> Portion {
         let taken = wide(self.refilled.value) - wide(next.value);
         next.full_at = self.terms.full_at_after(&self.read, &next, taken);
-        Portion { shard: self.index, next, taken: cut(taken) }
+        Portion { shard: self.index, next, taken: saturate(taken) }
     }
 
     /// Its balance.
@@ -63,7 +63,7 @@ impl Shard {
     pub(super) fn debited(&self, taken: i128) -> Portion {
         match self.changed_as_it_is(-taken) {
             Some(portion) => portion,
-            None => self.charged(Ask::consume(cut(taken)), taken),
+            None => self.charged(Ask::consume(saturate(taken)), taken),
         }
     }
 
@@ -79,12 +79,12 @@ impl Shard {
             let mut left = given;
             for entry in &mut *entries {
                 let free = left.min(wide(entry.amount));
-                entry.amount = cut(wide(entry.amount) - free);
+                entry.amount = saturate(wide(entry.amount) - free);
                 left -= free;
             }
             entries.retain(|entry| entry.amount > Tokens::ZERO);
         }
-        next.value = cut(wide(next.value) + given);
+        next.value = saturate(wide(next.value) + given);
         self.becoming(next)
     }
 
@@ -93,12 +93,12 @@ impl Shard {
     fn changed_as_it_is(&self, by: i128) -> Option<Portion> {
         let full_at = self.read.says_full_at()?;
         let is_own = mem::discriminant(&self.read.list) == mem::discriminant(&self.refilled.list);
-        if !self.terms.flow.counts() || is_own || self.refilled.value == Tokens::ZERO {
+        if !self.terms.flow.keeps_list() || is_own || self.refilled.value == Tokens::ZERO {
             return None;
         }
         let full_at = if by < 0 { full_at.max(self.terms.leaves_at(self.refilled.ts)) } else { full_at };
-        let next = State { value: cut(wide(self.read.value) + by), full_at, list: List::None, ..self.read };
-        Some(Portion { shard: self.index, next, taken: cut(-by) })
+        let next = State { value: saturate(wide(self.read.value) + by), full_at, list: List::None, ..self.read };
+        Some(Portion { shard: self.index, next, taken: saturate(-by) })
     }
 
     /// The most tokens that it can be charged so that it is out of debt at an instant, within its share of

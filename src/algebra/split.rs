@@ -1,5 +1,5 @@
 use super::account::{Account, first_true};
-use super::state::{cut, wide};
+use super::state::{saturate, wide};
 use super::{Ask, Terms, Timestamp};
 use crate::reason::Reason;
 use crate::tokens::Tokens;
@@ -24,7 +24,7 @@ pub(crate) struct Lacking {
 
 /// The most that some limits can ever give of one cost.
 pub(crate) fn most<'t>(asks: impl Iterator<Item = (Ask, &'t Terms)>) -> Tokens {
-    cut(asks.map(|(ask, terms)| ask.whole_of((i128::from(terms.capacity) - ask.floor(terms)).max(0))).sum())
+    saturate(asks.map(|(ask, terms)| ask.whole_of((i128::from(terms.capacity) - ask.floor(terms)).max(0))).sum())
 }
 
 /// The pieces of one cost that several limits give: each gives all its tokens, until the cost is complete. The sum only
@@ -33,12 +33,12 @@ pub(crate) fn split(accounts: &[(Account<'_>, Ask)]) -> Result<Vec<Piece>, Lacki
     let cost = accounts.first().map_or(0, |(_, ask)| wide(ask.cost()));
     let has = |at| accounts.iter().map(|(account, ask)| account.spare(*ask, at)).sum::<i128>();
     let now = accounts.iter().map(|(account, _)| account.clock()).max().unwrap_or(Timestamp::MIN);
-    let remaining = cut(has(now) - cost);
+    let remaining = saturate(has(now) - cost);
     if remaining.is_negative() {
-        let with_all = accounts.iter().map(|(account, ask)| account.spare(ask.leaving(None), now)).sum::<i128>();
+        let with_all = accounts.iter().map(|(account, ask)| account.spare(ask.with_floor(None), now)).sum::<i128>();
         return Err(Lacking {
             reason: if with_all >= cost { Reason::HeldBack } else { Reason::Short },
-            remaining: cut(has(now)),
+            remaining: saturate(has(now)),
             retry_at: first_true(now, Timestamp::MAX, |at| has(at) >= cost),
         });
     }
@@ -46,7 +46,7 @@ pub(crate) fn split(accounts: &[(Account<'_>, Ask)]) -> Result<Vec<Piece>, Lacki
     let given = accounts.iter().map(|(account, ask)| {
         let given = account.spare(*ask, now).min(left);
         left -= given;
-        Piece { cost: cut(given), remaining }
+        Piece { cost: saturate(given), remaining }
     });
     Ok(given.collect())
 }

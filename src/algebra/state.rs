@@ -78,9 +78,9 @@ pub(super) fn wide(tokens: Tokens) -> i128 {
 }
 
 /// The nearest amount.
-pub(super) fn cut(micros: i128) -> Tokens {
-    let cut = micros.clamp(i128::from(i64::MIN), i128::from(i64::MAX));
-    Tokens::from_micros(i64::try_from(cut).expect("the line above cuts it to the range of i64"))
+pub(super) fn saturate(micros: i128) -> Tokens {
+    let nearest = micros.clamp(i128::from(i64::MIN), i128::from(i64::MAX));
+    Tokens::from_micros(i64::try_from(nearest).expect("the line above keeps it within the range of i64"))
 }
 
 #[cfg(test)]

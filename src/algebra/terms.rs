@@ -1,7 +1,7 @@
 use std::time::Duration;
 
 use super::list::{Entry, List};
-use super::state::{State, cut, wide};
+use super::state::{State, saturate, wide};
 use crate::hash::spread;
 use crate::key::Key;
 use crate::limit::{Limit, LimitKind, micros};
@@ -47,7 +47,7 @@ pub(crate) enum Flow {
 
 impl Flow {
     /// How a row with this flow takes a charge back.
-    pub(crate) fn charges(self) -> ChargeKind {
+    pub(crate) fn charge_kind(self) -> ChargeKind {
         match self {
             Self::Continuous | Self::FirstUse | Self::Named { is_window: false, .. } => ChargeKind::Bucket,
             Self::Grid { .. } | Self::Named { is_window: true, .. } => ChargeKind::Window,
@@ -58,7 +58,7 @@ impl Flow {
     }
 
     /// Whether the balance is the capacity less the held tokens, so that no refill brings tokens.
-    pub(crate) fn counts(self) -> bool {
+    pub(crate) fn keeps_list(self) -> bool {
         matches!(self, Self::Sliding { .. } | Self::Leased)
     }
 }
@@ -87,7 +87,7 @@ impl Terms {
 
     /// The terms by a period that a caller names.
     pub(crate) fn named(self, start: Timestamp, end: Timestamp) -> Self {
-        let flow = Flow::Named { start: start.micros(), is_window: self.flow.charges() == ChargeKind::Window };
+        let flow = Flow::Named { start: start.micros(), is_window: self.flow.charge_kind() == ChargeKind::Window };
         // From a second to a thousand years: the difference fits.
         Self { flow, period: end.micros() - start.micros(), ..self }
     }
@@ -128,7 +128,7 @@ impl Terms {
 
     /// The balance of a value.
     fn left_of(&self, value: i128) -> Tokens {
-        cut(i128::from(self.top()) + value)
+        saturate(i128::from(self.top()) + value)
     }
 
     /// The number of tokens that fit above a value.
@@ -156,16 +156,16 @@ impl Terms {
     pub fn refill(&self, row: &State, now: Timestamp) -> State {
         let now = now.max(row.ts);
         if row.is_over(now) {
-            return self.found(Some(row), now);
+            return self.or_full(Some(row), now);
         }
-        if self.flow.counts() {
+        if self.flow.keeps_list() {
             return self.recounted(row, now);
         }
         let (gained, ts) = self.gained(row.ts, now);
         let value = wide(row.value) + gained;
         // A list of another kind ends here.
         let value = if self.flow == Flow::Wallet { value } else { value.min(0) };
-        State { value: cut(value), ts, full_at: row.full_at, list: self.no_list() }
+        State { value: saturate(value), ts, full_at: row.full_at, list: self.no_list() }
     }
 
     /// The row at an instant, of a limit that counts its grants.
@@ -184,7 +184,7 @@ impl Terms {
                 entries
             }
             _ => {
-                let used = cut(-wide(row.value));
+                let used = saturate(-wide(row.value));
                 let of_others = Entry::of(row.says_full_at().unwrap_or(last), used);
                 Vec::from_iter((used > Tokens::ZERO).then_some(of_others))
             }
@@ -202,7 +202,7 @@ impl Terms {
             List::grants(entries, self.period)
         };
         let sum: i128 = list.entries().iter().map(|entry| wide(entry.amount)).sum();
-        State { list, ..State::new(cut(-sum), ts) }.ending_with_list()
+        State { list, ..State::new(saturate(-sum), ts) }.ending_with_list()
     }
 
     /// Until when a row with steps takes a charge of an instant back: as long as nothing was refilled since, and for
@@ -259,7 +259,7 @@ impl Terms {
 
     /// The first instant at which these terms alone have brought `row` to a value.
     pub(super) fn grown_at(&self, row: &State, value: i128) -> Timestamp {
-        if !self.flow.counts() {
+        if !self.flow.keeps_list() {
             return self.refilled_at(value - wide(row.value), row.ts);
         }
         let row = self.recounted(row, row.ts);

@@ -43,7 +43,7 @@ pub(super) fn possible(alternative: &[Item<Ask>]) -> Result<(), Error> {
         } else {
             item.action.max_cost(&item.target.terms)
         };
-        if asked > max && !item.target.is_free() {
+        if asked > max && !item.target.is_unlimited() {
             return Err(exceeded(&item.target, asked, max));
         }
     }

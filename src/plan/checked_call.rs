@@ -145,7 +145,7 @@ impl CheckedCall {
     /// cost.
     pub(crate) fn expect_one_cost(&self) -> Result<(), Error> {
         let is_counted =
-            |item: &Item<Ask>| !item.action.flat && !item.target.is_free() && item.target.limit.lease().is_none();
+            |item: &Item<Ask>| !item.action.flat && !item.target.is_unlimited() && item.target.limit.lease().is_none();
         let is_one_cost = |items: &[Item<Ask>]| {
             let mut asked = decided_together(items).map(|items| &items[0]).filter(|item| is_counted(item));
             let first = asked.next();
@@ -208,7 +208,9 @@ impl CheckedCall {
     /// while it waits for the others.
     pub(super) fn inserts(&self) -> bool {
         match &self.action {
-            Action::Take(items) => items.iter().any(|item| item.action.cost() > Tokens::ZERO && !item.target.is_free()),
+            Action::Take(items) => {
+                items.iter().any(|item| item.action.cost() > Tokens::ZERO && !item.target.is_unlimited())
+            }
             Action::Check(_) => false,
             Action::Alter(Item { target, action }) => match action {
                 Alteration::Debit(cost) => *cost > Tokens::ZERO,

@@ -93,12 +93,12 @@ impl Target {
     }
 
     /// Whether all is granted and nothing charged.
-    pub(crate) fn is_free(&self) -> bool {
+    pub(crate) fn is_unlimited(&self) -> bool {
         self.ruling() == Some(Ruling::Unlimited)
     }
 
     /// Makes it unlimited, unless it is denied.
-    pub(super) fn free(&mut self) {
+    pub(super) fn lift(&mut self) {
         let exception = self.exception.get_or_insert_default();
         exception.ruling = exception.ruling.or(Some(Ruling::Unlimited));
     }

@@ -171,7 +171,7 @@ impl Plan {
         let [call] = self.calls.as_slice() else { return None };
         let [item] = call.taken() else { return None };
         let terms = item.target.terms;
-        let proves = item.target.rows.count == 1 && !call.is_once() && !item.target.is_free();
+        let proves = item.target.rows.count == 1 && !call.is_once() && !item.target.is_unlimited();
         proves.then(|| Need { balance: item.action.needs(&terms), terms })
     }
 

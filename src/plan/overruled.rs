@@ -44,8 +44,8 @@ impl CheckedCall {
             Ok(alternative) => alternative,
             Err(denied) => return Some(Answer::Denied(denied)),
         };
-        let is_free = |items: &[Item<Ask>]| items.iter().all(|item| item.target.is_free());
-        if self.own.is_some() || !alternatives(self.asked()).nth(alternative).is_some_and(is_free) {
+        let is_unlimited = |items: &[Item<Ask>]| items.iter().all(|item| item.target.is_unlimited());
+        if self.own.is_some() || !alternatives(self.asked()).nth(alternative).is_some_and(is_unlimited) {
             return None;
         }
         // The alternatives before it are denied, so no row is needed.

@@ -91,7 +91,7 @@ impl Items {
         request.check()?;
         self.expect_fitting(&request, place).map_err(|source| Error::of_call(&request.limit.name, source))?;
         let Request { limit, key, cost, least, leaving, flat, period, .. } = request;
-        let mut action = (self.ask)(cost).up_to(least).leaving(leaving);
+        let mut action = (self.ask)(cost).up_to(least).with_floor(leaving);
         (action.flat, action.place) = (flat, place);
         self.add(Item { target: Target::new(limit, key, period), action })
     }

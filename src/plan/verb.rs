@@ -44,7 +44,7 @@ impl Verb {
     /// if that is less than the least part of [`Request::up_to`].
     pub fn ahead(request: Request) -> Self {
         let ahead = |items: Vec<Item<Ask>>| {
-            Action::Take(items.into_iter().map(|item| Item { action: item.action.ahead(), ..item }).collect())
+            Action::Take(items.into_iter().map(|item| Item { action: item.action.for_prefetch(), ..item }).collect())
         };
         Self { checked: asks(request.into(), Ask::consume, ahead) }
     }
@@ -153,9 +153,9 @@ impl Verb {
         // If one limit of a split is unlimited, the others give nothing.
         let items = call.asked_mut().map_or(&mut [][..], Vec::as_mut_slice);
         for together in items.chunk_by_mut(|_, next| next.action.continues_split()) {
-            if together.iter().any(|item| item.target.is_free()) {
+            if together.iter().any(|item| item.target.is_unlimited()) {
                 for item in together {
-                    item.target.free();
+                    item.target.lift();
                 }
             }
         }

@@ -83,7 +83,7 @@ impl Hint {
         };
         Self {
             value: Some(balance.micros().saturating_sub(terms.top())),
-            rate: if terms.flow.counts() { 0.0 } else { float(terms.rate) },
+            rate: if terms.flow.keeps_list() { 0.0 } else { float(terms.rate) },
             // A wallet has no period, so any number will do.
             period: seconds(terms.period.max(1)),
             stepped: matches!(terms.flow, Flow::FirstUse | Flow::Grid { .. } | Flow::Named { .. }),

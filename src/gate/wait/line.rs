@@ -166,7 +166,7 @@ impl Expected {
             (terms.period / terms.rate.max(1) + 1).saturating_mul(i64::try_from(item.target.rows.count).unwrap_or(1));
         let later = terms.first_instant(&state, needs).micros() - retry_at.micros();
         // If the call is granted sooner than these terms bring its tokens, the row is full by then.
-        let is_full_by_then = later > rounding && !terms.flow.counts();
+        let is_full_by_then = later > rounding && !terms.flow.keeps_list();
         let state = if is_full_by_then { state.full_at(retry_at) } else { state };
         let (is_known, now) = (is_full_by_then || later.unsigned_abs() <= rounding.unsigned_abs(), Instant::now());
         let pause = denied.retry_after().map_or(pause, |wait| pause.min(wait));

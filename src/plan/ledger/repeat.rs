@@ -28,12 +28,12 @@ impl Ledger<'_> {
         }
         let given = row.answer.clone().unwrap_or_default();
         let sized = |item: &Item<Ask>| match given.part {
-            _ if item.action.is_split() => item.action.giving(charged(row, item)),
-            Some(part) => item.action.granting(part),
+            _ if item.action.is_split() => item.action.with_cost(charged(row, item)),
+            Some(part) => item.action.with_partial(part),
             None => item.action,
         };
         let of_alternative = || items.iter().filter(|item| item.action.place.alternative == given.alternative);
-        let told = of_alternative().filter(|item| !item.target.is_free());
+        let told = of_alternative().filter(|item| !item.target.is_unlimited());
         let standings: Vec<_> = told.map(|item| self.standing(item, sized(item))).collect();
         let first = of_alternative().next().map_or(Tokens::ZERO, |item| item.action.cost());
         Ok(Answer::Granted {

@@ -25,8 +25,8 @@ impl Shares {
     /// The ask of an item for its share.
     pub(super) fn ask(&self, place: usize, item: &Item<Ask>) -> Ask {
         match (self.given(place), self.part) {
-            (Some(Ok(given)), _) => item.action.giving(given.cost),
-            (_, Some(part)) => item.action.granting(part),
+            (Some(Ok(given)), _) => item.action.with_cost(given.cost),
+            (_, Some(part)) => item.action.with_partial(part),
             (_, None) => item.action,
         }
     }
@@ -35,7 +35,7 @@ impl Shares {
 fn part(ledger: &Ledger<'_>, items: &[Item<Ask>]) -> Option<Tokens> {
     let parts = items.iter().filter(|item| item.action.most().is_some());
     let part = |item: &Item<Ask>| {
-        if item.target.is_free() { item.action.most() } else { ledger.account(&item.target).part(item.action) }
+        if item.target.is_unlimited() { item.action.most() } else { ledger.account(&item.target).part(item.action) }
     };
     parts.filter_map(part).min()
 }
@@ -45,7 +45,7 @@ fn given(ledger: &Ledger<'_>, items: &[Item<Ask>]) -> Vec<Option<Result<Piece, L
         return Vec::new();
     }
     let of_items = |items: &[Item<Ask>]| {
-        if items[0].target.is_free() || !items[0].action.is_split() {
+        if items[0].target.is_unlimited() || !items[0].action.is_split() {
             return vec![None; items.len()];
         }
         let accounts: Vec<_> = items.iter().map(|item| (ledger.account(&item.target), item.action)).collect();

@@ -62,7 +62,7 @@ impl Ledger<'_> {
         let taken = Vec::with_capacity(items.len());
         let mut tried = Tried { taken, refusals: Vec::new(), refused_at: self.now };
         for (place, item) in items.iter().enumerate() {
-            if item.target.is_free() {
+            if item.target.is_unlimited() {
                 tried.taken.push(Taken::nothing(self.now));
                 continue;
             }
@@ -116,14 +116,14 @@ impl Ledger<'_> {
         } else {
             Receipt::from(charges)
         };
-        let is_free = items.iter().all(|item| item.target.is_free());
+        let is_unlimited = items.iter().all(|item| item.target.is_unlimited());
         let [stands_at, full_at] = self.stands(items, &receipt);
         Answer::Granted {
             stands_at,
             full_at,
             observed_at: self.now,
             decided_at,
-            source: if is_free { Source::Override } else { Source::Database },
+            source: if is_unlimited { Source::Override } else { Source::Database },
             amount: shares.part.unwrap_or(amount),
             alternative: alternative.unwrap_or(0),
             remaining,
@@ -178,5 +178,5 @@ impl Ledger<'_> {
 
 /// The items that an answer reports, each with its place.
 fn told(items: &[Item<Ask>]) -> impl Iterator<Item = (usize, &Item<Ask>)> {
-    items.iter().enumerate().filter(|(_, item)| !item.target.is_free())
+    items.iter().enumerate().filter(|(_, item)| !item.target.is_unlimited())
 }

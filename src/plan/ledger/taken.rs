@@ -31,7 +31,7 @@ impl Taken {
         let Target { limit, rows, terms, .. } = &item.target;
         // No token is spent before all may be spent, so until then each charge can be cancelled.
         let ready_at = waits.map_or(self.at, |latest| latest.max(self.at));
-        let is_free = item.target.is_free();
+        let is_unlimited = item.target.is_unlimited();
         let mut charge = Charge {
             version: 0,
             storage: limit.storage,
@@ -41,7 +41,7 @@ impl Taken {
             cost: Tokens::ZERO,
             before,
             flat: item.action.flat,
-            kind: if is_free { ChargeKind::Free } else { terms.flow.charges() },
+            kind: if is_unlimited { ChargeKind::Free } else { terms.flow.charge_kind() },
             until: None,
             refill: Tokens::ZERO,
             period: match terms.flow {
@@ -53,7 +53,7 @@ impl Taken {
             lease: None,
             ready_at,
         };
-        let takes_none = is_free || item.action.cost() == Tokens::ZERO;
+        let takes_none = is_unlimited || item.action.cost() == Tokens::ZERO;
         let is_first = item.action.place.split.is_none_or(|place| place == 0 && takes_none);
         if self.portions.is_empty() && is_first {
             charges.push(charge.clone());
