@@ -13,8 +13,9 @@
 //! - *The row stores the capacity beside the balance.* A key that goes from the large plan to the small one and back
 //!   gets 9 000 more each time.
 
+use super::refill::div_ceil;
 use super::state::{State, wide};
-use super::terms::{Flow, Terms, div_ceil};
+use super::terms::{Flow, Terms};
 use crate::timestamp::Timestamp;
 use crate::tokens::Tokens;
 

@@ -57,23 +57,27 @@
 //! ```
 
 mod account;
+mod adjust;
 mod ask;
+mod charge;
+mod decide;
 mod full;
 mod list;
-mod rest;
-mod settle;
+mod prefetched;
+mod refill;
 mod shard;
 mod split;
 mod state;
 mod terms;
 
 pub use crate::timestamp::Timestamp;
-pub use account::{Account, TooDeep, Verdict};
+pub use account::Account;
 pub use ask::Ask;
 pub(crate) use ask::Position;
+pub(crate) use charge::{Settled, Unsettled};
+pub use decide::{TooDeep, Verdict};
 pub use list::{Entry, List};
-pub use rest::Rest;
-pub(crate) use settle::{Settled, Unsettled};
+pub use prefetched::Rest;
 pub use shard::Portion;
 pub(crate) use split::{Lacking, Piece, most, split};
 pub use state::State;

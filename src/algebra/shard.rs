@@ -59,48 +59,6 @@ impl Shard {
         i128::from(self.terms.top()) + wide(self.refilled.value)
     }
 
-    /// The row after a debit.
-    pub(super) fn debited(&self, taken: i128) -> Portion {
-        match self.changed_as_it_is(-taken) {
-            Some(portion) => portion,
-            None => self.charged(Ask::consume(saturate(taken)), taken),
-        }
-    }
-
-    /// The row after a credit for which it has room.
-    pub(super) fn credited(&self, given: i128) -> Portion {
-        if let Some(portion) = self.changed_as_it_is(given) {
-            return portion;
-        }
-        let mut next = self.refilled.clone();
-        if let List::Grants(entries) = &mut next.list {
-            // The entries that leave soonest shrink first: then no more tokens are free at any later instant than if
-            // the given tokens had never been used.
-            let mut left = given;
-            for entry in &mut *entries {
-                let free = left.min(wide(entry.amount));
-                entry.amount = saturate(wide(entry.amount) - free);
-                left -= free;
-            }
-            entries.retain(|entry| entry.amount > Tokens::ZERO);
-        }
-        next.value = saturate(wide(next.value) + given);
-        self.becoming(next)
-    }
-
-    /// The row with more or fewer tokens, if another kind has used it and these terms count by a list. A list of these
-    /// terms would end the use of the other kind after a period of its own, so the row has none.
-    fn changed_as_it_is(&self, by: i128) -> Option<Portion> {
-        let full_at = self.read.says_full_at()?;
-        let is_own = mem::discriminant(&self.read.list) == mem::discriminant(&self.refilled.list);
-        if !self.terms.flow.keeps_list() || is_own || self.refilled.value == Tokens::ZERO {
-            return None;
-        }
-        let full_at = if by < 0 { full_at.max(self.terms.leaves_at(self.refilled.ts)) } else { full_at };
-        let next = State { value: saturate(wide(self.read.value) + by), full_at, list: List::None, ..self.read };
-        Some(Portion { shard: self.index, next, taken: saturate(-by) })
-    }
-
     /// The most tokens that it can be charged so that it is out of debt at an instant, within its share of
     /// `max_reserved`. A debt that is repaid after the end of time counts as ready at the end of time.
     pub(super) fn room(&self, ask: Ask, at: Timestamp) -> i128 {

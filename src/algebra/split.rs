@@ -32,7 +32,7 @@ pub(crate) fn most<'t>(asks: impl Iterator<Item = (Ask, &'t Terms)>) -> Tokens {
 pub(crate) fn split(accounts: &[(Account<'_>, Ask)]) -> Result<Vec<Piece>, Lacking> {
     let cost = accounts.first().map_or(0, |(_, ask)| wide(ask.cost()));
     let has = |at| accounts.iter().map(|(account, ask)| account.spare(*ask, at)).sum::<i128>();
-    let now = accounts.iter().map(|(account, _)| account.clock()).max().unwrap_or(Timestamp::MIN);
+    let now = accounts.iter().map(|(account, _)| account.clock).max().unwrap_or(Timestamp::MIN);
     let remaining = saturate(has(now) - cost);
     if remaining.is_negative() {
         let with_all = accounts.iter().map(|(account, ask)| account.spare(ask.with_floor(None), now)).sum::<i128>();

@@ -32,8 +32,8 @@
 //! brought back, and granted 39 992 of 62 448. One settles by the receipt's own definition.
 
 use super::list::{Entry, List};
+use super::refill::div_ceil;
 use super::state::{State, saturate, wide};
-use super::terms::div_ceil;
 use crate::receipt::{Charge, ChargeKind};
 use crate::timestamp::Timestamp;
 use crate::tokens::Tokens;

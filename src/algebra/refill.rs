@@ -1,0 +1,215 @@
+use super::list::{Entry, List};
+use super::state::{State, saturate, wide};
+use super::terms::{Flow, Terms};
+use crate::timestamp::Timestamp;
+use crate::tokens::Tokens;
+
+impl Terms {
+    /// The balance of a row at `now`.
+    #[must_use]
+    pub fn balance(&self, row: &State, now: Timestamp) -> Tokens {
+        self.left_of(wide(self.refill(row, now).value))
+    }
+
+    /// The balance of a value.
+    fn left_of(&self, value: i128) -> Tokens {
+        saturate(i128::from(self.top()) + value)
+    }
+
+    /// The row at `now`. If `now` lies before the row's own instant, time stands still.
+    #[must_use]
+    pub fn refill(&self, row: &State, now: Timestamp) -> State {
+        let now = now.max(row.ts);
+        if row.is_over(now) {
+            return self.or_full(Some(row), now);
+        }
+        if self.flow.keeps_list() {
+            return self.recounted(row, now);
+        }
+        let (gained, ts) = self.gained(row.ts, now);
+        let value = wide(row.value) + gained;
+        // A list of another kind ends here.
+        let value = if self.flow == Flow::Wallet { value } else { value.min(0) };
+        State { value: saturate(value), ts, full_at: row.full_at, list: self.no_list() }
+    }
+
+    /// The row at an instant, of a limit that counts its grants.
+    fn recounted(&self, row: &State, now: Timestamp) -> State {
+        // No entry is of a grant after the row's instant. So no entry counts for longer than a period from there,
+        // whatever definition wrote it. Tokens that another kind of limit used count until the row is full. If they
+        // counted for a period of these terms, a bucket of 10 000 a month that takes turns with a limit of 100 a minute
+        // would be full every minute.
+        let last = self.leaves_at(row.ts);
+        let mut entries = match (&row.list, self.flow) {
+            (List::Grants(entries), Flow::Sliding { .. }) | (List::Leases(entries), Flow::Leased) => {
+                let mut entries = entries.clone();
+                for entry in entries.iter_mut().filter(|entry| entry.lease.is_none()) {
+                    entry.ends_at = entry.ends_at.min(last);
+                }
+                entries
+            }
+            _ => {
+                let used = saturate(-wide(row.value));
+                let of_others = Entry::of(row.says_full_at().unwrap_or(last), used);
+                Vec::from_iter((used > Tokens::ZERO).then_some(of_others))
+            }
+        };
+        entries.retain(|entry| entry.is_live(now));
+        self.counted(entries, now)
+    }
+
+    /// The row with these entries, of a limit that counts its grants.
+    pub(super) fn counted(&self, mut entries: Vec<Entry>, ts: Timestamp) -> State {
+        let list = if self.flow == Flow::Leased {
+            entries.sort_by_key(|entry| entry.ends_at);
+            List::Leases(entries)
+        } else {
+            List::grants(entries, self.period)
+        };
+        let sum: i128 = list.entries().iter().map(|entry| wide(entry.amount)).sum();
+        State { list, ..State::new(saturate(-sum), ts) }.ending_with_list()
+    }
+
+    /// Until when a row with steps takes a charge of an instant back: as long as nothing was refilled since, and for
+    /// tokens that are booked ahead, until they are ready.
+    pub(crate) fn same_step_until(&self, charged: &State, now: Timestamp) -> Timestamp {
+        let owes = self.left_of(wide(charged.value)).is_negative();
+        if owes { self.repaid_at(charged).after(-1).max(now) } else { now }
+    }
+
+    /// When a grant of an instant leaves the window, or when a lease of it ends if it is not renewed.
+    pub(crate) fn leaves_at(&self, granted_at: Timestamp) -> Timestamp {
+        let tick = if let Flow::Sliding { tick } = self.flow { tick } else { 1 };
+        let end = i128::from(Timestamp::from_micros(granted_at.micros() + 1).round_up(tick).micros()) - 1;
+        Timestamp::saturating(end + i128::from(self.period))
+    }
+
+    /// The tokens that a refill brings from one instant to a later one, and the instant that the row then stands at.
+    pub(super) fn gained(&self, ts: Timestamp, now: Timestamp) -> (i128, Timestamp) {
+        // A call often asks a row again at the instant at which it was just written. This saves a slow division.
+        if now == ts {
+            return (0, ts);
+        }
+        let (rate, period) = (i128::from(self.rate), i128::from(self.period));
+        let elapsed = i128::from(now.micros()) - i128::from(ts.micros());
+        match self.flow {
+            Flow::Continuous => (rate * elapsed / period, now),
+            Flow::Sliding { .. } | Flow::Leased | Flow::Wallet => (0, now),
+            Flow::FirstUse => {
+                let steps = elapsed / period;
+                (steps * rate, Timestamp::saturating(i128::from(ts.micros()) + steps * period))
+            }
+            Flow::Named { start, .. } if now < start.into() => (0, ts),
+            Flow::Named { start, .. } => {
+                let last = self.step_number(start, now);
+                let steps = last + self.steps_at_start(start, ts);
+                (steps * rate, if steps > 0 { self.step(start, last) } else { ts })
+            }
+            Flow::Grid { phase } => {
+                let last = self.step_number(phase, now);
+                let steps = last - self.step_number(phase, ts);
+                (steps * rate, if steps > 0 { self.step(phase, last) } else { ts })
+            }
+        }
+    }
+
+    /// The first instant at which `row` has a balance of `target`, if nobody spends. The target is taken to be within
+    /// the capacity.
+    #[must_use]
+    pub fn first_instant(&self, row: &State, target: Tokens) -> Timestamp {
+        let value = wide(target) - i128::from(self.top());
+        let at = self.grown_at(row, value);
+        row.says_full_at().filter(|_| value <= 0).map_or(at, |full_at| at.min(full_at))
+    }
+
+    /// The first instant at which these terms alone have brought `row` to a value.
+    pub(super) fn grown_at(&self, row: &State, value: i128) -> Timestamp {
+        if !self.flow.keeps_list() {
+            return self.refilled_at(value - wide(row.value), row.ts);
+        }
+        let row = self.recounted(row, row.ts);
+        // The value is cut if a list that was written by hand has more tokens than an amount holds.
+        let held: i128 = row.list.entries().iter().map(|entry| wide(entry.amount)).sum();
+        let mut missing = value + held;
+        if missing <= 0 {
+            return row.ts;
+        }
+        let last = row.list.entries().iter().find(|entry| {
+            missing -= wide(entry.amount);
+            missing <= 0
+        });
+        last.map_or(Timestamp::MAX, |entry| entry.ends_at)
+    }
+
+    /// The first instant at which `row` is out of debt. A wallet's tokens may be spent at once, even in debt.
+    pub(super) fn repaid_at(&self, row: &State) -> Timestamp {
+        if self.flow == Flow::Wallet { row.ts } else { self.first_instant(row, Tokens::ZERO) }
+    }
+
+    /// The first instant at which so much has come back to a row that stood at `ts`.
+    fn refilled_at(&self, missing: i128, ts: Timestamp) -> Timestamp {
+        if missing <= 0 {
+            return ts;
+        }
+        let (rate, period) = (i128::from(self.rate), i128::from(self.period));
+        let from = i128::from(ts.micros());
+        match self.flow {
+            Flow::Continuous => Timestamp::saturating(from + div_ceil(missing * period, rate)),
+            Flow::Sliding { .. } | Flow::Leased | Flow::Wallet => Timestamp::MAX,
+            Flow::FirstUse => Timestamp::saturating(from + div_ceil(missing, rate) * period),
+            Flow::Grid { phase } => self.step(phase, self.step_number(phase, ts) + div_ceil(missing, rate)),
+            Flow::Named { start, .. } => {
+                self.step(start, (div_ceil(missing, rate) - self.steps_at_start(start, ts)).max(0))
+            }
+        }
+    }
+
+    /// The number of steps that the start of a named period brings a row. It is the number of periods since the row was
+    /// written, rounded to the nearest, because earlier periods may have had another length. Steps of this period that
+    /// the row already has are subtracted.
+    ///
+    /// This rule (to the nearest, and at least one) is never too low. It is one step too high in 3.5 % of the stories
+    /// of a model, with debts of many months. A rule of one step only would refuse a deep debt forever: a refusal
+    /// writes nothing, so the next month begins again from the same row. With it, 64 744 of 100 000 stories were stuck
+    /// after 13 months. A grid that reaches back from `start` brought a step too many in 77 533 stories.
+    fn steps_at_start(&self, start: i64, ts: Timestamp) -> i128 {
+        let (period, before) = (i128::from(self.period), i128::from(start) - i128::from(ts.micros()));
+        if before > 0 { ((before + period / 2) / period).max(1) } else { before / period }
+    }
+
+    /// The number of the last grid step at or before an instant.
+    pub(super) fn step_number(&self, phase: i64, at: Timestamp) -> i128 {
+        (i128::from(at.micros()) - i128::from(phase)).div_euclid(i128::from(self.period))
+    }
+
+    pub(super) fn step(&self, phase: i64, number: i128) -> Timestamp {
+        Timestamp::saturating(i128::from(phase) + number * i128::from(self.period))
+    }
+}
+
+/// The quotient, rounded up. Both numbers are positive, and so small that nothing overflows: at most 2^64 micro-tokens
+/// times 3.2·10^16 microseconds.
+pub(super) fn div_ceil(amount: i128, by: i128) -> i128 {
+    (amount + by - 1) / by
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::{State, Terms, Timestamp};
+    use crate::MINUTE;
+    use crate::key::Key;
+    use crate::limit::Limit;
+    use crate::tokens::Tokens;
+
+    #[test]
+    fn within_a_step_a_row_keeps_its_instant() {
+        let second = |n: i64| Timestamp::from_micros(n * 1_000_000);
+        let grid = Terms::of(&Limit::fixed_window("ten", 10, MINUTE).start(Duration::ZERO), &Key::GLOBAL);
+        for terms in [grid, grid.named(second(0), second(60))] {
+            let row = State::new(Tokens::from_micros(-1_000_000), second(70)).full_at(second(180));
+            assert_eq!(terms.refill(&row, second(80)).ts, second(70));
+        }
+    }
+}
