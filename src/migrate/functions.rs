@@ -1,7 +1,7 @@
 //! The functions for callers without the library: who may call them, and whether they still have the text of the
 //! migrations.
 //!
-//! Their text is `migrations/V5__create_functions.sql`. Its comments give some reasons for it; these are the others:
+//! Their text is in `migrations/`, from V6 on. Its comments give some reasons for it; these are the others:
 //!
 //! - **The rule is pure there, too**: a few expressions and two functions over scalars, which get the instant and read
 //!   no table. So `tests/postgres/functions/rule.rs` compares 100 000 random steps a run with `Plan::decide`, and

@@ -28,6 +28,7 @@ mod tables;
 
 use std::hash::{Hash, Hasher};
 
+use refinery::Runner;
 use refinery_core::traits::r#async::{AsyncMigrate, AsyncQuery};
 use siphasher::sip::SipHasher13;
 use sqlx::postgres::PgRow;
@@ -206,10 +207,13 @@ fn checksums(name: &str, version: i64, sql: &str) -> [u64; 2] {
     })
 }
 
-fn runner() -> refinery::Runner {
+fn runner() -> Runner {
+    // They are embedded by the names of their files, where V10 comes before V2.
+    let mut by_version = embedded::migrations::runner().get_migrations().clone();
+    by_version.sort();
     // `refuse_edited` checks for edits. An applied migration that is unknown comes from a newer release, which may be
     // rolled out while this one still runs.
-    let mut runner = embedded::migrations::runner().set_abort_divergent(false).set_abort_missing(false);
+    let mut runner = Runner::new(&by_version).set_abort_divergent(false).set_abort_missing(false);
     runner.set_migration_table_name(HISTORY);
     runner
 }

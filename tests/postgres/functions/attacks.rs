@@ -6,7 +6,7 @@ mod triggers;
 use std::collections::BTreeSet;
 
 use sqlx::PgConnection;
-use tollgate::migrate::{Callers, grants};
+use tollgate::migrate::{self, Callers, grants};
 
 use super::asked::one;
 use super::owner;
@@ -130,10 +130,7 @@ async fn no_body_names_a_relation_or_a_type_without_its_schema() {
 /// named `inserted` would be an error of `limit_inserts`.
 #[tokio::test]
 async fn no_call_runs_what_its_caller_has_laid_out() {
-    let source = concat!(
-        include_str!("../../../migrations/V5__create_functions.sql"),
-        include_str!("../../../migrations/V6__create_overrides.sql")
-    );
+    let source = migrate::sql();
     let is_of_a_name = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '_';
     let words = source.split(|c| !is_of_a_name(c)).filter(|word| !["", "inserted"].contains(word));
     let words: BTreeSet<_> = words.collect();

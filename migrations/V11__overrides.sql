@@ -1,11 +1,6 @@
 -- Overrides, which operators set over the definitions, for a while or until somebody removes them: one for each limit,
 -- key and label.
 
-do $$ begin
-    perform pg_catalog.set_config('tollgate.path', pg_catalog.current_setting('search_path'), true);
-    perform pg_catalog.set_config('search_path', 'pg_catalog, pg_temp', true);
-end $$;
-
 -- The key of an override; the empty one stands for every key.
 create function tollgate._whom(limit_name text, key text, every_key bool) returns text
 language plpgsql as $$ begin
@@ -259,8 +254,5 @@ exception when integrity_constraint_violation or datetime_field_overflow then
         message = format('limit %L: its name or its instants are not valid', limit_name);
 end $$;
 
+-- Only the owner may call the functions, until somebody grants them (`tollgate migrate up --grant ROLE`).
 revoke execute on all functions in schema tollgate from public;
-
-do $$ begin
-    perform pg_catalog.set_config('search_path', pg_catalog.current_setting('tollgate.path'), true);
-end $$;

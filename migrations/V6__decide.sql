@@ -1,0 +1,200 @@
+-- The rule of the SQL functions, which are for callers without the library: what a row says at an instant, and what a
+-- call makes of it. No function here reads a table. Amounts are micro-tokens and instants microseconds since 1970, in int8. Products are numeric, because they can
+-- pass 2^63.
+
+-- PostgreSQL inlines helpers of one expression, and parses others at each call. So no expensive expression is passed
+-- for a parameter that occurs twice, and a helper that calls something stable is stable.
+
+-- An amount of tokens in micro-tokens; null if it is no such amount.
+create function tollgate._tokens(amount numeric) returns int8 language sql immutable as $$
+    select case when amount between 0 and 9223372036854.775807 and trunc(amount, 6) = amount
+                then (amount * 1000000)::int8 end $$;
+-- The same for a request; null also if its name or key is not valid. The empty key is everybody's row.
+create function tollgate._asked(limit_name text, key text, amount numeric) returns int8 language sql immutable as
+$$ select case when limit_name <> '' and octet_length(key) <= 512 then tollgate._tokens(amount) end $$;
+
+create function tollgate._micros(at timestamptz) returns int8 language sql stable as
+$$ select (extract(epoch from at) * 1000000)::int8 $$;
+create function tollgate._instant(micros int8) returns timestamptz language sql stable as $$
+    select timestamptz 'epoch' + (micros / 3600000000)::float8 * interval '1 hour'
+                               + (micros % 3600000000)::float8 * interval '1 microsecond' $$;
+-- The last instant that a row can hold, if this one is later. Not for null, which least() ignores.
+create function tollgate._clamp(at numeric) returns int8 language sql immutable as
+$$ select least(8210266876799999999, at)::int8 $$;
+
+-- The number of the last step of a grid at or before an instant; `/` alone would round towards zero.
+create function tollgate._step(at int8, phase int8, period int8) returns int8 language sql immutable as
+$$ select (at - phase) / period - case when (at - phase) % period < 0 then 1 else 0 end $$;
+-- The instant of a row that is missing, or as good as missing. A stepped bucket keeps its grid while its row is there.
+create function tollgate._fresh(flow "char", period int8, phase int8, ts int8, at int8) returns int8
+language sql immutable as $$
+    select case flow when 'g' then greatest(-210866803200000000, phase + tollgate._step(at, phase, period) * period)
+                     when 'f' then coalesce(ts + (at - ts) / period * period, at)
+                     else at end $$;
+-- The instant that a row takes when it is written at a later one.
+create function tollgate._stands(flow "char", period int8, phase int8, ts int8, at int8) returns int8
+language sql immutable as $$
+    select case when flow = 'g' and tollgate._step(at, phase, period) <= tollgate._step(ts, phase, period) then ts
+                else tollgate._fresh(flow, period, phase, ts, at) end $$;
+-- The tokens that come back from one instant to another.
+create function tollgate._gained(flow "char", rate int8, period int8, phase int8, ts int8, at int8) returns numeric
+language sql immutable as $$
+    select case flow when 'c' then div(rate::numeric * (at - ts), period)
+                     when 'f' then rate::numeric * ((at - ts) / period)
+                     when 'g' then rate::numeric
+                                   * (tollgate._step(at, phase, period) - tollgate._step(ts, phase, period))
+                     else 0 end $$;
+-- The first instant at which a value has grown to a target. From full_at on the row is full, if that is not before ts.
+create function tollgate._reached(flow "char", rate int8, period int8, phase int8, value numeric, ts int8,
+                                  full_at int8, target numeric) returns int8 language sql immutable as $$
+    select case when value >= target then ts else least(
+        case when flow = 'w' then 8210266876799999999 else tollgate._clamp(
+            case when flow = 'g' then phase + tollgate._step(ts, phase, period) * period else ts end
+            + case when flow = 'c' then div((target - value) * period + (rate - 1), rate)
+                   else div(target - value + (rate - 1), rate) * period end) end,
+        case when full_at >= ts and target <= 0 then full_at end) end $$;
+-- Whether a row is as good as missing, under any definition. A row that is full only at the end of time never is.
+create function tollgate._is_over(ts int8, full_at int8, now int8) returns bool language sql immutable as
+$$ select coalesce(full_at >= ts and full_at <= greatest(now, ts) and full_at < 8210266876799999999, false) $$;
+-- Whether a definition may read a row: capacity is no money, and money no capacity. A list of another kind does not
+-- count, and goes when the row is written.
+create function tollgate._fits(flow "char", value int8, ts int8, full_at int8, now int8, list int8[]) returns bool
+language sql immutable as $$
+    select value is null or coalesce(list[1] between 1 and 3, list is null)
+           and (tollgate._is_over(ts, full_at, now) or coalesce(list[1] = 3, false) = (flow = 'w')) $$;
+
+-- `instant` is when a grant is ready, or a refusal over. Where new_ts is null, there is nothing to write.
+create type tollgate._verdict as (granted bool, amount int8, remaining int8, at int8, instant int8, new_value int8,
+                                  new_ts int8, full_at int8);
+
+-- Decides a call on a row; the value of a missing one is null. Values count from full: at 0 a bucket has its capacity,
+-- and a wallet nothing. If `part` is not null, that much is enough, and the call takes up to its cost: whole tokens, if
+-- both are whole. A negative `max_debt` is the amount that must remain. `verb` is null, or credit, debit or reset,
+-- which succeed whatever the row holds; any other only looks. Tokens that were used under a faster definition come back
+-- when that definition would have given them back.
+create function tollgate._decide(verb text, flow "char", rate int8, period int8, most int8, phase int8, value int8,
+                                 ts int8, full_at int8, now int8, amount int8, part int8, max_debt int8)
+returns tollgate._verdict language plpgsql immutable as $$
+declare
+    v tollgate._verdict; top int8 := case flow when 'w' then 0 else most end; debt numeric; level numeric;
+    taken numeric := amount;
+begin
+    v.at := greatest(now, ts);
+    if value is null or tollgate._is_over(ts, full_at, now) then
+        -- A reset leaves a missing row missing.
+        verb := case when verb = 'reset' and value is null then 'look' else verb end;
+        ts := tollgate._fresh(flow, period, phase, ts, v.at);
+        value := 0;
+        full_at := null;
+    end if;
+    level := least(value + tollgate._gained(flow, rate, period, phase, ts, v.at), case when flow <> 'w' then 0 end);
+    if verb is null then
+        debt := least(max_debt, 9223372036854775807 - top);
+        if part is not null then
+            taken := least(top + level + debt, amount);
+            taken := greatest(part, case when amount % 1000000 = 0 and part % 1000000 = 0 then trunc(taken, -6)
+                                         else taken end);
+        end if;
+        if top + level - taken < -debt then
+            if max_debt = 9223372036854775807 then
+                raise exception using errcode = 'TG003', message = 'a debt this deep does not fit';
+            end if;
+            return row(false, 0::int8, (top + level)::int8, v.at, greatest(v.at, tollgate._reached(flow, rate, period,
+                       phase, value, ts, full_at, taken - debt - top)), null::int8, null::int8, null::int8);
+        end if;
+    else
+        taken := case verb when 'debit' then amount when 'reset' then level
+                           when 'credit' then -least(amount, case when flow <> 'w' then -level end) else 0 end;
+        if level - taken < -9223372036854775808 then
+            raise exception using errcode = 'TG003', message = 'a debt this deep does not fit';
+        elsif level - taken > 9223372036854775807 then
+            raise exception using errcode = 'TG007', message = 'a balance this large does not fit';
+        elsif verb = 'reset' then
+            ts := tollgate._fresh(flow, period, phase, null, now);
+            return row(true, 0::int8, top, v.at, v.at, 0::int8, ts, ts);
+        end if;
+    end if;
+    v := row(true, taken, top + level - taken, v.at, v.at, level - taken,
+             case when taken <> 0 then tollgate._stands(flow, period, phase, ts, v.at) end, null);
+    if v.new_ts is not null then
+        v.full_at := case when flow = 'w' then case when v.new_value = 0 then v.new_ts else 8210266876799999999 end
+                          else tollgate._reached(flow, rate, period, phase, v.new_value, v.new_ts, null, 0) end;
+        if full_at >= ts and full_at < v.full_at and flow <> 'w' then
+            if value + tollgate._gained(flow, rate, period, phase, ts, full_at) < 0 then
+                taken := greatest(taken, 0) * case flow when 'c' then period else 1 end + (rate - 1);
+                v.full_at := greatest(v.new_ts, least(v.full_at, tollgate._clamp(
+                    greatest(full_at, v.new_ts) + div(taken, rate) * case flow when 'c' then 1 else period end)));
+            end if;
+        end if;
+    end if;
+    if v.remaining < 0 and flow <> 'w' then
+        v.instant := greatest(v.at, tollgate._reached(flow, rate, period, phase,
+            case when v.new_ts is null then value else v.new_value end, coalesce(v.new_ts, ts),
+            coalesce(v.full_at, full_at), -top));
+    end if;
+    return v;
+end $$;
+
+-- Gives back an amount of a charge, or takes more where the amount is negative, on the row as it was read: the next
+-- reader refills and cuts it. A window gives back only in the step of the charge, and a row with another kind's list
+-- gives back nothing.
+create function tollgate._settle(flow "char", rate int8, period int8, value int8, ts int8, is_listed bool, full_at int8,
+                                 now int8, until int8, back numeric) returns tollgate._verdict
+language plpgsql immutable as $$
+declare
+    v tollgate._verdict; is_missing bool := value is null or tollgate._is_over(ts, full_at, now);
+    total numeric := case when is_missing then 0 else value end + back;
+begin
+    if back = 0 or flow <> 'w' and back > 0 and (is_missing or is_listed or flow = 'g' and ts > until) then
+        return v;
+    elsif total < -9223372036854775808 then
+        raise exception using errcode = 'TG003', message = 'a debt this deep does not fit';
+    elsif total > 9223372036854775807 then
+        raise exception using errcode = 'TG007', message = 'a balance this large does not fit';
+    end if;
+    v.new_value := total;
+    v.new_ts := case when is_missing then greatest(now, ts) else ts end;
+    full_at := case when is_missing then v.new_ts else full_at end;
+    v.full_at := case when flow = 'w' then case total when 0 then v.new_ts else 8210266876799999999 end
+                      when back > 0 or full_at < v.new_ts then full_at
+                      else least(tollgate._clamp(full_at + div(rate - 1 - back, rate) * period), greatest(full_at,
+                          tollgate._clamp(v.new_ts + div(rate - 1 - least(total, 0), rate) * period))) end;
+    return v;
+end $$;
+
+-- The hash of phases and fingerprints: 64-bit FNV-1a in two halves of 32 bits, and the finalizer of MurmurHash3.
+create function tollgate._hash(bytes bytea) returns numeric language plpgsql immutable as $$
+declare
+    hi int8 := 3421674724; lo int8 := 2216829733; h numeric; factor numeric;
+begin
+    for i in 0 .. octet_length(bytes) - 1 loop
+        lo := lo # get_byte(bytes, i);
+        hi := (hi * 435 + ((lo * 435) >> 32) + ((lo & 16777215) << 8)) & 4294967295;
+        lo := (lo * 435) & 4294967295;
+    end loop;
+    foreach factor in array array[18397679294719823053, 14181476777654086739] loop
+        h := mod((hi::numeric * 4294967296 + (lo # (hi >> 1))) * factor, 18446744073709551616);
+        hi := div(h, 4294967296);
+        lo := mod(h, 4294967296);
+    end loop;
+    return hi::numeric * 4294967296 + (lo # (hi >> 1));
+end $$;
+-- The phase of a key's windows.
+create function tollgate._spread(limit_name text, key text, period int8) returns int8 language sql immutable as $$
+    select div(tollgate._hash(convert_to(limit_name, 'UTF8') || decode('ff', 'hex') || convert_to(key, 'UTF8'))
+               * period, 18446744073709551616)::int8 $$;
+-- The fingerprint of a call with an id, as the library makes it: an id belongs to one call, whether the library or SQL
+-- makes it.
+create function tollgate._print(verb text, limit_name text, key text, micros int8) returns int8 language plpgsql as $$
+declare
+    h numeric; bytes bytea := decode('ff00', 'hex');
+begin
+    for i in reverse 8 .. 1 loop
+        bytes := bytes || substr(int8send(micros), i, 1);
+    end loop;
+    h := mod(tollgate._hash(convert_to(left(verb, 1), 'UTF8') || decode(repeat('00', 17), 'hex'))
+             + tollgate._hash(convert_to(limit_name, 'UTF8') || decode('ff', 'hex') || convert_to(key, 'UTF8')
+                              || bytes),
+             18446744073709551616);
+    return h - case when h >= 9223372036854775808 then 18446744073709551616 else 0 end;
+end $$;
