@@ -161,7 +161,7 @@ pub struct Denied {
     /// The tokens that remain in that limit; negative for a debt.
     pub remaining: Tokens,
     /// The first microsecond at which the same call, alone, would be granted. `None` for never: only a credit brings
-    /// tokens back. For a [`Reason::Override`] it is the instant at which the deny ends, if the deny has an end; the
+    /// tokens back. For a [`Source::Override`] it is the instant at which the deny ends, if the deny has an end; the
     /// balance counts only after that.
     pub retry_at: Option<DateTime<Utc>>,
     /// The reading of the clock that decided.
@@ -241,7 +241,7 @@ impl fmt::Display for Denied {
         }
         match self.retry_after() {
             Some(wait) => write!(f, " (retry in {wait:?})"),
-            None if self.reason == Reason::Override => f.write_str(" (until it is lifted)"),
+            None if self.source == Source::Override => f.write_str(" (until it is lifted)"),
             None => f.write_str(" (only a credit fills it)"),
         }
     }

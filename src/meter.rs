@@ -39,6 +39,7 @@ pub(crate) fn refused(by: By, denied: &Denied) {
         Reason::Leased => "leased",
         Reason::OutOfTurn => "out_of_turn",
         Reason::Override => "override",
+        Reason::Paused => "paused",
     };
     answered(by, &denied.limit, "denied", denied.source, Some(reason));
 }
@@ -200,7 +201,7 @@ pub(crate) fn swept(ephemeral: u64, durable: u64) {
 ///
 /// `by` is `gate` or `limiter`; `outcome` is `granted`, `denied` or `changed`; `source` is `database`, `repeated`,
 /// `memory`, `prefetched`, `degraded` or `override`; `reason` is the reason of a refusal (`short`, `held_back`,
-/// `leased`, `out_of_turn`, `override`), else empty. A refusal is counted under the limit with the longest wait. A
+/// `leased`, `out_of_turn`, `override`, `paused`), else empty. A refusal is counted under the limit with the longest wait. A
 /// limiter counts its answers, whether its caller commits or not. Errors are counted even if the failure policy answers
 /// the call. A gate decides under a lock when a call has lost a race or its row is new. It counts its grants from a
 /// slice of tokens taken ahead when the slice ends.

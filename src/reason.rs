@@ -17,6 +17,8 @@ pub enum Reason {
     OutOfTurn,
     /// An operator [denies](crate::plan::Ruling::Deny) the call for now, whatever the balance.
     Override,
+    /// Trouble was reported, and calls are paused (`Overrides::pause_until`).
+    Paused,
 }
 
 impl fmt::Display for Reason {
@@ -27,6 +29,7 @@ impl fmt::Display for Reason {
             Self::Leased => "in use",
             Self::OutOfTurn => "due to others first",
             Self::Override => "denied by an operator",
+            Self::Paused => "paused, because trouble was reported",
         })
     }
 }

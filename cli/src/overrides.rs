@@ -1,5 +1,6 @@
 //! `tollgate override`: other numbers, deny or unlimited.
 
+mod ban;
 mod loss;
 mod meaning;
 mod words;
@@ -18,6 +19,7 @@ use crate::error::CommandError;
 use crate::limits_file::LimitsArgs;
 use crate::output::{GOOD, OutputArgs, printable, styled};
 use crate::target::key;
+pub(crate) use ban::{ban, ban_of, ban_words};
 use loss::expect_meant;
 use meaning::{Meaning, asked};
 pub(crate) use words::words;

@@ -3,12 +3,13 @@
 use futures_util::future::try_join_all;
 use serde_json::json;
 use sqlx::PgPool;
-use tollgate::{Gate, Key, Limit, LimitKind, migrate};
+use tollgate::{Gate, Key, Limit, LimitKind, Overrides, migrate};
 
 use crate::confirm::{confirmed, expect_terminal};
-use crate::database::{DatabaseArgs, begin_from};
+use crate::database::{DatabaseArgs, begin_from, clock};
 use crate::error::{CommandError, Exit};
 use crate::output::{OutputArgs, counted};
+use crate::overrides::{ban, ban_words};
 use crate::storage;
 use crate::target::TargetArgs;
 use crate::verbs::{changed, in_transaction};
@@ -39,16 +40,23 @@ pub(crate) async fn run(args: ResetArgs) -> Result<Exit, CommandError> {
     }
     let request = args.target.request()?;
     let balance = in_transaction(&args.database, async |limiter, tx| limiter.reset(tx, request).await).await?;
-    changed(args.output, "reset", &balance)
+    changed(args.output, "reset", balance)
 }
 
 async fn all(args: &ResetArgs) -> Result<Exit, CommandError> {
     let limit = args.target.limits.limit(&args.target.name)?;
     let pool = args.database.pool(CONNECTIONS).await?;
     let reset = if args.yes || is_meant(&pool, &limit).await? { fill_up(&pool, &limit).await? } else { 0 };
-    args.output.print(&json!({ "limit": limit.name(), "reset": reset }), || match reset {
-        0 => "nothing was reset".to_owned(),
-        _ => format!("reset {} of {:?}", counted(reset, "key"), limit.name()),
+    let mut tx = begin_from(&pool).await?;
+    let (overrides, now) = (Overrides::read(&mut tx).await?, clock(&mut tx).await?.into());
+    let ban = ban(&overrides, limit.name(), &Key::GLOBAL, now);
+    args.output.print(&json!({ "limit": limit.name(), "reset": reset }), || {
+        let done = match reset {
+            0 => "nothing was reset".to_owned(),
+            _ => format!("reset {} of {:?}", counted(reset, "key"), limit.name()),
+        };
+        let refused = ban.map(|said| format!("every key stays refused: {}", ban_words(&said)));
+        [done].into_iter().chain(refused).collect::<Vec<_>>().join("\n")
     })?;
     Ok(Exit::Done)
 }

@@ -61,7 +61,7 @@ pub(crate) async fn run(args: RunArgs) -> Result<Exit, CommandError> {
     program.args(&args.command[1..]);
     match gate.acquire_within(request, args.wait.unwrap_or_default()).await? {
         Decision::Denied(denied) => {
-            tell(refusal(args.cost, &denied));
+            tell(refusal(args.cost, &denied, &said));
             Ok(Exit::Refused)
         }
         Decision::Granted(lease) if is_held => hold(&gate, lease, program.into()).await,

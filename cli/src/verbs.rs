@@ -9,6 +9,7 @@ use tollgate::{Balance, Decision, Denied, Error, Limiter, Overrides, Reservation
 use crate::database::{DatabaseArgs, begin};
 use crate::error::{CommandError, Exit};
 use crate::output::{BAD, CAUTION, GOOD, OutputArgs, instant, shown, span, styled};
+use crate::overrides::{ban, ban_of, ban_words};
 use crate::target::TargetArgs;
 
 #[derive(Debug, clap::Args)]
@@ -41,7 +42,7 @@ pub(crate) struct AskArgs {
 pub(crate) async fn check(ask: AskArgs) -> Result<Exit, CommandError> {
     let request = ask.target.request()?.cost(ask.cost);
     let decision = in_transaction(&ask.database, async |limiter, tx| limiter.check(tx, request).await).await?;
-    decided(&ask, "would be granted", &decision)
+    decided(&ask, "would be granted", decision)
 }
 
 pub(crate) async fn consume(args: ConsumeArgs) -> Result<Exit, CommandError> {
@@ -49,32 +50,32 @@ pub(crate) async fn consume(args: ConsumeArgs) -> Result<Exit, CommandError> {
     let request = ask.target.request()?.cost(ask.cost);
     if reserve {
         let decision = in_transaction(&ask.database, async |limiter, tx| limiter.reserve(tx, request).await).await?;
-        return answer(&ask, &decision, |reservation| reserved(&ask, reservation));
+        return answer(&ask, decision, |reservation| reserved(&ask, reservation));
     }
     let decision = in_transaction(&ask.database, async |limiter, tx| limiter.consume(tx, request).await).await?;
-    decided(&ask, "granted", &decision)
+    decided(&ask, "granted", decision)
 }
 
 pub(crate) async fn credit(ask: AskArgs) -> Result<Exit, CommandError> {
     let request = ask.target.request()?.cost(ask.cost);
     let balance = in_transaction(&ask.database, async |limiter, tx| limiter.credit(tx, request).await).await?;
-    changed(ask.output, "credited", &balance)
+    changed(ask.output, "credited", balance)
 }
 
 pub(crate) async fn debit(ask: AskArgs) -> Result<Exit, CommandError> {
     let request = ask.target.request()?.cost(ask.cost);
     let balance = in_transaction(&ask.database, async |limiter, tx| limiter.debit(tx, request).await).await?;
-    changed(ask.output, "debited", &balance)
+    changed(ask.output, "debited", balance)
 }
 
-/// One verb in a transaction of its own.
+/// One verb in a transaction of its own, and the overrides that it went by.
 ///
 /// The limiter gives up on a row that somebody holds: people on call want to hear of that rather than wait. Its
 /// statements go through any pooler of the service.
 pub(crate) async fn in_transaction<T>(
     database: &DatabaseArgs,
     verb: impl AsyncFnOnce(Limiter, &mut PgTransaction<'_>) -> Result<T, Error>,
-) -> Result<T, CommandError> {
+) -> Result<(T, Overrides), CommandError> {
     let mut conn = database.connect().await?;
     let mut tx = begin(&mut conn).await?;
     let parts = migrate::parts(&mut tx).await?;
@@ -82,22 +83,22 @@ pub(crate) async fn in_transaction<T>(
     let limiter = Limiter::new().lock_timeout(Duration::from_secs(5)).unnamed_statements().parts(parts);
     let answer = verb(limiter.overrides(&said), &mut tx).await?;
     tx.commit().await?;
-    Ok(answer)
+    Ok((answer, said))
 }
 
-fn decided(ask: &AskArgs, granted: &str, decision: &Decision) -> Result<Exit, CommandError> {
+fn decided(ask: &AskArgs, granted: &str, decision: (Decision, Overrides)) -> Result<Exit, CommandError> {
     let granted = styled(GOOD, granted);
     answer(ask, decision, |grant| format!("{granted}: {}; {} left", what(ask), grant.remaining))
 }
 
 fn answer<T: serde::Serialize>(
     ask: &AskArgs,
-    decision: &Decision<T>,
+    (decision, overrides): (Decision<T>, Overrides),
     granted: impl FnOnce(&T) -> String,
 ) -> Result<Exit, CommandError> {
-    ask.output.print(decision, || match decision {
+    ask.output.print(&decision, || match &decision {
         Decision::Granted(grant) => granted(grant),
-        Decision::Denied(denied) => refusal(ask.cost, denied),
+        Decision::Denied(denied) => refusal(ask.cost, denied, &overrides),
     })?;
     Ok(if decision.is_granted() { Exit::Done } else { Exit::Refused })
 }
@@ -115,31 +116,46 @@ fn what(ask: &AskArgs) -> String {
 }
 
 /// Why there is no grant, and when there will be one.
-pub(crate) fn refusal(cost: Tokens, denied: &Denied) -> String {
+pub(crate) fn refusal(cost: Tokens, denied: &Denied, overrides: &Overrides) -> String {
     let Denied { limit, key, remaining, retry_at, .. } = denied;
     let (refused, key) = (styled(BAD, "refused"), shown(key));
+    let refused = format!("{refused}: {cost} of {limit:?} for {key}");
+    if let Some(said) = ban_of(overrides, denied) {
+        return format!("{refused}; {}", ban_words(&said));
+    }
     let retry = match (denied.retry_after(), retry_at) {
         (Some(wait), Some(at)) => format!("retry in {}, at {}", span(wait), instant(*at)),
         _ => "only a credit helps".to_owned(),
     };
-    format!("{refused}: {cost} of {limit:?} for {key}; it has {remaining}, {retry}")
+    format!("{refused}; it has {remaining}, {retry}")
 }
 
-/// Prints the balance of a key after a change.
-pub(crate) fn changed(output: OutputArgs, done: &str, balance: &Balance) -> Result<Exit, CommandError> {
-    output.print(balance, || {
-        let Balance { limit, key, remaining, capacity, .. } = balance;
-        let (done, key) = (styled(GOOD, done), shown(key));
-        let has = format!("{done}: {limit:?} for {key} has {remaining}");
-        if *capacity == Tokens::MAX {
-            // A wallet.
-            return has;
-        }
-        let missing = |at: DateTime<Utc>| (at - balance.observed_at).to_std().unwrap_or_default();
-        match balance.full_at.filter(|_| !balance.is_full()) {
-            Some(at) => format!("{has} of {capacity}; full in {}, at {}", span(missing(at)), instant(at)),
-            None => format!("{has} of {capacity}; full"),
+/// Prints the balance of a key after a change, and the override that refuses the key all the same.
+pub(crate) fn changed(
+    output: OutputArgs,
+    done: &str,
+    (balance, overrides): (Balance, Overrides),
+) -> Result<Exit, CommandError> {
+    output.print(&balance, || {
+        let has = format!("{}: {}", styled(GOOD, done), holds(&balance));
+        match ban(&overrides, &balance.limit, &balance.key, balance.observed_at) {
+            Some(said) => format!("{has}\n{}: {}", styled(BAD, "it stays refused"), ban_words(&said)),
+            None => has,
         }
     })?;
     Ok(Exit::Done)
+}
+
+fn holds(balance: &Balance) -> String {
+    let Balance { limit, key, remaining, capacity, .. } = balance;
+    let has = format!("{limit:?} for {} has {remaining}", shown(key));
+    if *capacity == Tokens::MAX {
+        // A wallet.
+        return has;
+    }
+    let missing = |at: DateTime<Utc>| (at - balance.observed_at).to_std().unwrap_or_default();
+    match balance.full_at.filter(|_| !balance.is_full()) {
+        Some(at) => format!("{has} of {capacity}; full in {}, at {}", span(missing(at)), instant(at)),
+        None => format!("{has} of {capacity}; full"),
+    }
 }

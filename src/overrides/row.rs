@@ -111,6 +111,12 @@ impl Override {
         self.ends_at.is_some_and(|ends_at| ends_at <= now)
     }
 
+    /// Whether it denies because trouble was [reported](super::Overrides::pause_until).
+    #[must_use]
+    pub fn is_pause(&self) -> bool {
+        self.effect == Effect::Deny && self.label == Exception::PAUSE
+    }
+
     fn ruling(&self) -> Option<Ruling> {
         match self.effect {
             Effect::Numbers { .. } | Effect::Slowed { .. } => None,

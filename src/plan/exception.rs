@@ -14,6 +14,11 @@ pub struct Exception {
     pub label: String,
 }
 
+impl Exception {
+    /// The label of reports that pause a limit. Nobody else may give it to an override.
+    pub(crate) const PAUSE: &str = "pause";
+}
+
 /// An answer that does not depend on the rows. Of several, the greatest counts.
 #[derive(Clone, Copy, Debug, Eq, Ord, PartialEq, PartialOrd)]
 pub enum Ruling {

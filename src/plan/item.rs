@@ -108,6 +108,11 @@ impl Target {
         if let Some(Ruling::Deny { until }) = self.ruling() { Some(until).filter(|until| *until > now) } else { None }
     }
 
+    /// Why an override denies: the label of a pause belongs to reports of trouble.
+    pub(super) fn denial(&self) -> Reason {
+        if self.override_label() == Exception::PAUSE { Reason::Paused } else { Reason::Override }
+    }
+
     pub(crate) fn ruling(&self) -> Option<Ruling> {
         self.exception.as_ref()?.ruling
     }

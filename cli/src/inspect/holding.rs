@@ -7,7 +7,7 @@ use super::calls::StoredCall;
 use super::standing::Standing;
 use crate::limits_file::describe;
 use crate::output::{BAD, CAUTION, FAINT, GOOD, counted, instant, printable, shown, span, styled};
-use crate::overrides::words;
+use crate::overrides::{ban, ban_words, words};
 use crate::row::{Row, live_leases, until};
 
 /// The state of a limit for one key.
@@ -24,6 +24,9 @@ pub(super) struct Holding<'a> {
     rate_share: Option<f64>,
     /// The rows on disk. A missing row means a full bucket.
     rows: &'a [Row],
+    /// The one that refuses the key.
+    #[serde(skip)]
+    ban: Option<Override>,
     /// The overrides that count now.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     overrides: Vec<Override>,
@@ -49,8 +52,8 @@ impl<'a> Holding<'a> {
             let standing = Standing::of(exception.numbers.as_ref().unwrap_or(limit), &key, rows, now, cost);
             standing.ruled(exception.ruling, now)
         });
-        let overrides = said.about(name, &key, now.into());
-        Self { limit: name, key, observed_at: now.into(), standing, rate_share, rows, overrides, calls: None }
+        let (overrides, ban) = (said.about(name, &key, now.into()), ban(said, name, &key, now.into()));
+        Self { limit: name, key, observed_at: now.into(), standing, rate_share, rows, ban, overrides, calls: None }
     }
 
     /// The same with the calls of one key.
@@ -76,13 +79,12 @@ impl<'a> Holding<'a> {
                 Some(full_at) if *capacity < Tokens::MAX => line("full", self.later(full_at)),
                 _ => {}
             }
-            let granted = match next.at {
-                None if next.is_denied => styled(BAD, "denied until it is lifted"),
-                Some(at) if next.is_denied => format!("{} {}", styled(BAD, "denied, ends"), self.later(at)),
-                None if next.cost > *capacity => styled(BAD, "never: more than the capacity"),
-                None => styled(BAD, "only after a credit"),
-                Some(at) if at <= self.observed_at => styled(GOOD, "would be granted now"),
-                Some(at) => format!("{} {}", styled(CAUTION, "granted"), self.later(at)),
+            let granted = match (&self.ban, next.at) {
+                (Some(said), _) => styled(BAD, ban_words(said)),
+                (None, None) if next.cost > *capacity => styled(BAD, "never: more than the capacity"),
+                (None, None) => styled(BAD, "only after a credit"),
+                (None, Some(at)) if at <= self.observed_at => styled(GOOD, "would be granted now"),
+                (None, Some(at)) => format!("{} {}", styled(CAUTION, "granted"), self.later(at)),
             };
             line(&format!("cost {}", next.cost), granted);
         }

@@ -3,8 +3,9 @@
 use chrono::{DateTime, Utc};
 use serde::Serialize;
 use sqlx::PgConnection;
-use tollgate::{Key, Limit, LimitKind, Limiter, Overrides, Reason, Request, Tokens, migrate};
+use tollgate::{Key, Limit, LimitKind, Limiter, Override, Overrides, Request, Tokens, migrate};
 
+use super::ban::{ban_of, ban_words};
 use crate::database::begin;
 use crate::error::CommandError;
 use crate::output::{instant, span};
@@ -19,6 +20,8 @@ pub(super) struct Meaning {
     observed_at: DateTime<Utc>,
     pub(super) is_granted: bool,
     is_denied: bool,
+    #[serde(skip)]
+    ban: Option<Override>,
     /// From when on one token is granted; null for never.
     granted_at: Option<DateTime<Utc>>,
 }
@@ -37,13 +40,15 @@ impl Meaning {
         let refused = checked.ok().map(tollgate::Decision::denied);
         let is_granted = matches!(refused, Some(None));
         let refused = refused.flatten();
+        let ban = refused.as_ref().and_then(|denied| ban_of(&overrides, denied));
         Ok(Self {
             used: used.map(|_| balance.used),
             balance: balance.remaining,
             capacity: balance.capacity,
             observed_at: balance.observed_at,
             is_granted,
-            is_denied: refused.as_ref().is_some_and(|denied| denied.reason == Reason::Override),
+            is_denied: ban.is_some(),
+            ban,
             granted_at: if is_granted { Some(balance.observed_at) } else { refused.and_then(|denied| denied.retry_at) },
         })
     }
@@ -59,12 +64,11 @@ impl Meaning {
             None => format!("it has {}", self.balance),
         };
         let wait = |at: DateTime<Utc>| span((at - self.observed_at).to_std().unwrap_or_default());
-        let granted = match self.granted_at {
+        let granted = match (&self.ban, self.granted_at) {
+            (Some(said), _) => ban_words(said),
             _ if self.is_granted => "granted now".to_owned(),
-            Some(at) if self.is_denied => format!("denied for {}, until {}", wait(at), instant(at)),
-            None if self.is_denied => "denied until it is lifted".to_owned(),
-            Some(at) => format!("granted again in {}, at {}; --reset forgives", wait(at), instant(at)),
-            None => "granted only after a credit".to_owned(),
+            (None, Some(at)) => format!("granted again in {}, at {}; --reset forgives", wait(at), instant(at)),
+            (None, None) => "granted only after a credit".to_owned(),
         };
         format!("{stands}; {granted}")
     }

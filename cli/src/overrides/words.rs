@@ -33,6 +33,7 @@ pub(super) fn quantities(spec: &LimitSpec) -> String {
 /// The effect, the end, the label, the author and the reason of an override.
 pub(crate) fn words(said: &Override, now: DateTime<Utc>) -> String {
     let effect = match said.effect {
+        Effect::Deny if said.is_pause() => "paused, because trouble was reported".to_owned(),
         Effect::Deny => "denied".to_owned(),
         Effect::Unlimited => "unlimited".to_owned(),
         Effect::Numbers { kind, rate, period, capacity, max_reserved } => {

@@ -12,7 +12,6 @@ use crate::gate::shared::Shared;
 use crate::gate::wait::Turn;
 use crate::overrides::Overrides;
 use crate::plan::{CheckedCall, Verb};
-use crate::reason::Reason;
 
 /// # Waiting for tokens
 impl Gate {
@@ -127,7 +126,7 @@ fn is_too_late(call: &CheckedCall, denied: &Denied, deadline: Option<Instant>) -
         let others = denied.others.iter().map(|other| (&other.limit, other.retry_at));
         let mut rest = iter::once((&denied.limit, denied.retry_at))
             .chain(others)
-            .filter(|(limit, _)| denied.reason == Reason::Override || !is_held(limit));
+            .filter(|(limit, _)| denied.source == Source::Override || !is_held(limit));
         let wait = rest.try_fold(Duration::ZERO, |longest, (_, at)| Some(longest.max(span(denied.observed_at, at?))));
         let ready = wait.and_then(|wait| Instant::now().checked_add(wait));
         ready.is_none_or(|ready| deadline.is_some_and(|deadline| ready > deadline))

@@ -21,7 +21,8 @@ async fn a_pause_refuses_everybody_until_it_ends_and_none_shortens_it() {
     assert!((now + HOUR..now + HOUR + MINUTE).contains(&end), "{said:?}");
     // This process goes by it at once.
     let denied = until(async || gate.consume(TEN.key("k")).await.unwrap().denied()).await;
-    assert_eq!((denied.reason, denied.retry_at), (Reason::Override, Some(end)));
+    assert_eq!((denied.reason, denied.retry_at), (Reason::Paused, Some(end)));
+    assert!(denied.to_string().starts_with("limit \"ten\" paused, because trouble was reported"), "{denied}");
     assert!(gate.consume(TEN.key("other")).await.unwrap().is_granted());
     // A shorter one changes nothing, even where this process does not know of the first.
     for overrides in [&overrides, &Overrides::watch(world.pool.clone()).await.unwrap()] {

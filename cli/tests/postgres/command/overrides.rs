@@ -85,7 +85,8 @@ async fn what_is_set_says_what_it_replaces_what_else_is_live_and_where_the_key_s
     );
     let renewed = set(&["--rate", "70", "--label", "contract"]);
     assert!(
-        renewed.contains("\nbeside: send_message for ada: denied, ends in ") && renewed.contains("; denied for "),
+        renewed.contains("\nbeside: send_message for ada: denied, ends in ")
+            && renewed.contains("; denied by an operator until "),
         "{renewed}"
     );
     assert_eq!(command(&world, &["check", "send_message", "ada"]).status.code(), Some(2));
@@ -231,6 +232,59 @@ async fn an_override_that_is_set_ahead_of_the_clock_has_begun() {
     for args in [&["override", "list"][..], &["inspect", "send_message", "ada"]] {
         let said = told(args);
         assert!(said.contains("denied, until it is removed"), "{said}");
+    }
+}
+
+#[tokio::test]
+async fn each_command_names_the_override_that_refuses_a_key() {
+    let world = World::new().await;
+    let told = |args: &[&str]| text(&command(&world, args).stdout);
+    let deny = ["override", "set", "send_message", "ada", "--deny", "--reason"];
+    told(&[&deny[..], &["spam", "--label", "abuse", "--until", "2100-01-01T12:30:00Z"]].concat());
+    told(&[&deny[..], &["shorter", "--for", "1h"]].concat());
+    let ban = "denied by an operator until 2100-01-01T12:30:00.000000Z, label abuse: spam";
+    for verb in [&["consume"][..], &["check"], &["consume", "--reserve"]] {
+        let refused = command(&world, &[verb, &["send_message", "ada"]].concat());
+        assert_eq!(text(&refused.stdout), format!("refused: 1 of \"send_message\" for ada; {ban}\n"), "{verb:?}");
+        assert_eq!(refused.status.code(), Some(2));
+    }
+    let ran = command(&world, &["run", "send_message", "ada", "--", "true"]);
+    assert_eq!(text(&ran.stderr), format!("refused: 1 of \"send_message\" for ada; {ban}\n"));
+    for verb in ["reset", "credit", "debit"] {
+        let changed = told(&[verb, "send_message", "ada"]);
+        assert!(changed.ends_with(&format!("\nit stays refused: {ban}\n")), "{changed}");
+    }
+    let inspected = told(&["inspect", "send_message", "ada"]);
+    assert!(inspected.contains(&format!("\ncost 1    {ban}\n")), "{inspected}");
+    let removed = told(&["override", "remove", "send_message", "ada"]);
+    assert!(removed.ends_with(&format!("; {ban}\n")), "{removed}");
+
+    let every = "override set sign_ups --every-key --deny --label abuse --reason x";
+    told(&every.split(' ').collect::<Vec<_>>());
+    let refused = told(&["check", "sign_ups", "bob"]);
+    assert!(
+        refused.ends_with("; denied by an operator for every key until it is removed, label abuse: x\n"),
+        "{refused}"
+    );
+    let all = told(&["reset", "sign_ups", "--all", "--yes"]);
+    assert!(
+        all.ends_with(
+            "\nevery key stays refused: denied by an operator for every key until it is removed, \
+                           label abuse: x\n"
+        ),
+        "{all}"
+    );
+}
+
+#[tokio::test]
+async fn a_pause_that_was_reported_is_not_called_a_deny() {
+    let world = World::new().await;
+    let pause = "select tollgate.pause('send_message', 'ada', lasting => '1 hour')";
+    sqlx::raw_sql(pause).execute(&mut world.connect_as(OWNER).await).await.unwrap();
+    for args in [&["check", "send_message", "ada"][..], &["inspect", "send_message", "ada"], &["override", "list"]] {
+        let told = text(&command(&world, args).stdout);
+        assert!(told.contains("paused, because trouble was reported, "), "{told}");
+        assert!(!told.contains("denied") && !told.contains("operator"), "{told}");
     }
 }
 
