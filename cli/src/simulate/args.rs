@@ -10,6 +10,7 @@ use crate::at_least;
 use crate::error::CommandError;
 use crate::limits_file::LimitsArgs;
 use crate::output::{OutputArgs, printable};
+use crate::trace::TraceArgs;
 
 #[derive(Debug, clap::Args)]
 #[command(after_long_help = EXAMPLES)]
@@ -51,15 +52,11 @@ pub(crate) struct SimulateArgs {
     /// `constant` and `poisson` need `rate` and `per`. `burst` needs `size` and `every`. Each client makes all these
     /// calls. Other fields have defaults: `for=1m` (how long the calls go on), `from=0s` (when they begin),
     /// `clients=1`, `cost=1` and `key=client`.
-    #[arg(long, value_name = "PATTERN", required_unless_present_any = ["trace", "preset"])]
+    #[arg(long, value_name = "PATTERN", required_unless_present_any = ["trace", "preset"], conflicts_with = "trace")]
     pub(super) traffic: Vec<Traffic>,
 
-    /// Recorded calls in CSV, in the order of their times: a file, or `-` for standard input.
-    ///
-    /// The first line names the columns. `time` is RFC 3339 or seconds since 1970. Without `key`, all calls are of one
-    /// caller. Without `cost`, a call costs one token.
-    #[arg(long, value_name = "FILE", conflicts_with = "traffic")]
-    pub(super) trace: Option<PathBuf>,
+    #[command(flatten)]
+    pub(super) trace: Option<TraceArgs>,
 
     /// Try a worked example. `--limit` or `--global` replaces its limits, and `--traffic` or `--trace` its calls.
     #[arg(long, value_name = "NAME")]

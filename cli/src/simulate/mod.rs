@@ -8,21 +8,19 @@ mod picture;
 mod run;
 mod tally;
 
-use std::fs::File;
-use std::io::{Read, stdin};
 use std::iter;
-use std::path::Path;
 use std::time::Duration;
 
 use serde::Serialize;
 use tollgate::algebra::Timestamp;
-use tollgate_simulation::{Arrival, Arrivals, Traffic, Trial, recorded};
+use tollgate_simulation::{Arrival, Arrivals, Traffic, Trial};
 
 pub(crate) use args::SimulateArgs;
 use run::{Run, TrialReport};
 
 use crate::error::CommandError;
 use crate::output::{columns, printable, shown, span};
+use crate::trace::without;
 
 /// The results of all trials, and the calls that they are about.
 #[derive(Debug, Serialize)]
@@ -34,13 +32,15 @@ struct SimulationReport {
 pub(crate) fn run(args: SimulateArgs) -> Result<(), CommandError> {
     let args = args.with_preset()?;
     let trials = args.trials()?;
-    let report = if let Some(file) = &args.trace {
-        let calls = vec![format!("trace {}", file.display())];
-        SimulationReport { calls, trials: run_all(&trials, trace(file)?, None)? }
+    let report = if let Some(trace) = &args.trace {
+        let mut read = trace.read()?;
+        read.calls.sort_by_key(|call| call.at);
+        let calls = vec![format!("trace {}{}", trace.name(), without(read.skipped))];
+        SimulationReport { calls, trials: run_all(&trials, read.calls.into_iter(), None)? }
     } else {
         let calls = args.traffic.iter().map(|traffic| format!("{} seed={}", traffic.text, args.seed)).collect();
         let end = args.traffic.iter().map(Traffic::end).max();
-        SimulationReport { calls, trials: run_all(&trials, Arrivals::new(&args.traffic, args.seed).map(Ok), end)? }
+        SimulationReport { calls, trials: run_all(&trials, Arrivals::new(&args.traffic, args.seed), end)? }
     };
     if let Some(file) = &args.svg {
         let drawn = picture::draw(&report.trials, file);
@@ -49,29 +49,17 @@ pub(crate) fn run(args: SimulateArgs) -> Result<(), CommandError> {
     args.output.print(&report, || report.text())
 }
 
-/// Recorded calls of a file, or of standard input for `-`.
-fn trace(path: &Path) -> Result<impl Iterator<Item = Result<Arrival, CommandError>>, CommandError> {
-    let file = path.display().to_string();
-    let input: Box<dyn Read> = if file == "-" {
-        Box::new(stdin().lock())
-    } else {
-        Box::new(File::open(path).map_err(|error| CommandError::bare(format!("could not open {file}: {error}")))?)
-    };
-    Ok(recorded(input).map(move |call| call.map_err(|what| CommandError::bare(format!("{file}: {what}")))))
-}
-
-/// Makes each call in all trials when it is read, so that a trace is never held in memory.
+/// Makes each call in all trials.
 fn run_all(
     trials: &[Trial],
-    mut calls: impl Iterator<Item = Result<Arrival, CommandError>>,
+    mut calls: impl Iterator<Item = Arrival>,
     end: Option<Timestamp>,
 ) -> Result<Vec<TrialReport>, CommandError> {
     let nobody = || CommandError::new("nobody calls", "the traffic or the trace is empty");
-    let first = calls.next().ok_or_else(nobody)??;
+    let first = calls.next().ok_or_else(nobody)?;
     let runs = trials.iter().map(|trial| Run::new(trial, &first));
     let mut runs = runs.collect::<Result<Vec<_>, _>>()?;
-    for call in iter::once(Ok(first)).chain(calls) {
-        let call = call?;
+    for call in iter::once(first).chain(calls) {
         runs.iter_mut().try_for_each(|run| run.call(&call))?;
     }
     Ok(runs.into_iter().map(|run| run.finish(end)).collect::<Result<_, _>>()?)

@@ -68,16 +68,16 @@ impl Axes {
     fn trial(&self, report: &TrialReport, area: &Area<'_>, rows: usize) -> Drawn {
         let area = area.titled(&printable(&report.label), ("sans-serif", 18))?;
         let parts = area.split_evenly((rows, 1));
-        for (place, (definition, part)) in report.limits.iter().zip(&parts).enumerate() {
-            self.balance(definition, &report.series, place, part)?;
+        for (place, (caption, part)) in report.captions().zip(&parts).enumerate() {
+            self.balance(&caption, &report.series, place, part)?;
         }
         // Below the balances, also where another trial has more of them.
         parts.last().map_or(Ok(()), |part| self.calls(&report.series, part))
     }
 
     /// A balance: at each bin from the most to the least, which is a line wherever it changes slowly.
-    fn balance(&self, definition: &str, series: &Series, place: usize, area: &Area<'_>) -> Drawn {
-        let mut plot = self.plot(self.tokens.clone(), &printable(definition), area)?;
+    fn balance(&self, caption: &str, series: &Series, place: usize, area: &Area<'_>) -> Drawn {
+        let mut plot = self.plot(self.tokens.clone(), &printable(caption), area)?;
         let levels = self.bins(series).map(|(from, _, bin)| (from, bin.levels[place]));
         let line = levels.flat_map(|(at, level)| [(at, about(level.high)), (at, about(level.low))]);
         plot.draw_series([PathElement::new(line.collect::<Vec<_>>(), TOKENS)])?;

@@ -1,11 +1,12 @@
 use serde::Serialize;
-use tollgate::Error;
 use tollgate::algebra::Timestamp;
 use tollgate::plan::Answer;
+use tollgate::{Error, Key};
 use tollgate_simulation::{Arrival, Asking, Rule, Simulation, Trial};
 
 use super::tally::{Figures, Series, Tally};
 use crate::limits_file::describe;
+use crate::output::shown;
 use crate::row::until;
 
 /// The result of a trial.
@@ -14,6 +15,8 @@ pub(super) struct TrialReport {
     pub(super) label: String,
     /// The limits in words.
     pub(super) limits: Vec<String>,
+    /// The key whose balances are drawn.
+    pub(super) drawn: Key,
     #[serde(flatten)]
     pub(super) figures: Figures,
     pub(super) series: Series,
@@ -24,7 +27,16 @@ pub(super) struct Run<'t> {
     trial: &'t Trial,
     simulation: Simulation,
     tally: Tally,
+    drawn: Key,
     series: Series,
+}
+
+impl TrialReport {
+    /// The limits whose balances are drawn, and for whom, where there are several callers.
+    pub(super) fn captions(&self) -> impl Iterator<Item = String> {
+        let whom = if self.figures.callers.len() > 1 { format!(", for {}", shown(&self.drawn)) } else { String::new() };
+        self.limits.iter().map(move |limit| limit.clone() + if limit.ends_with(ALL) { "" } else { &whom })
+    }
 }
 
 impl<'t> Run<'t> {
@@ -33,7 +45,7 @@ impl<'t> Run<'t> {
         let looks = trial.rules.iter().map(|rule| rule.look(&first.key));
         let series = Series::new(first.at, looks.collect::<Result<_, _>>()?);
         let simulation = Simulation::new(trial.clone());
-        Ok(Self { trial, simulation, tally: Tally::default(), series })
+        Ok(Self { trial, simulation, tally: Tally::default(), drawn: first.key.clone(), series })
     }
 
     pub(super) fn call(&mut self, call: &Arrival) -> Result<(), Error> {
@@ -70,10 +82,12 @@ impl<'t> Run<'t> {
             Asking::InTurn => names.join(", else "),
         };
         let limits = rules.iter().map(definition).collect();
-        Ok(TrialReport { label, limits, figures: self.tally.finish(), series: self.series })
+        Ok(TrialReport { label, limits, drawn: self.drawn, figures: self.tally.finish(), series: self.series })
     }
 }
 
 fn definition(rule: &Rule) -> String {
-    describe(&rule.limit) + if rule.is_global { ", for all callers together" } else { "" }
+    describe(&rule.limit) + if rule.is_global { ALL } else { "" }
 }
+
+const ALL: &str = ", for all callers together";

@@ -1,3 +1,4 @@
+use std::cmp::Reverse;
 use std::collections::HashMap;
 use std::time::Duration;
 
@@ -22,7 +23,7 @@ pub(super) struct Figures {
     pub(super) waited: u64,
     #[serde(rename = "worst_wait_us", serialize_with = "micros")]
     pub(super) worst_wait: Duration,
-    /// The callers with the most calls, the busiest first.
+    /// The callers with the most refused calls, and then the busiest.
     pub(super) callers: Vec<Caller>,
 }
 
@@ -63,7 +64,10 @@ impl Tally {
     pub(super) fn finish(self) -> Figures {
         let callers = self.callers.into_iter().map(|(key, [calls, granted])| Caller { key, calls, granted });
         let mut callers: Vec<_> = callers.collect();
-        callers.sort_unstable_by(|one, other| other.calls.cmp(&one.calls).then_with(|| one.key.cmp(&other.key)));
+        callers.sort_unstable_by(|one, other| {
+            let order = |caller: &Caller| Reverse((caller.calls - caller.granted, caller.calls));
+            order(one).cmp(&order(other)).then_with(|| one.key.cmp(&other.key))
+        });
         callers.truncate(MOST_CALLERS);
         Figures { callers, ..self.figures }
     }

@@ -9,7 +9,7 @@ mod report;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use clap::ValueEnum;
+use clap::{ArgGroup, ValueEnum};
 use tollgate::{LimitKind, Span};
 use tollgate_simulation::{Question, Share};
 
@@ -19,7 +19,7 @@ use crate::trace::TraceArgs;
 use report::SuggestReport;
 
 #[derive(Debug, clap::Args)]
-#[command(after_long_help = EXAMPLES)]
+#[command(after_long_help = EXAMPLES, group = ArgGroup::new("recorded").arg("trace").required(true))]
 pub(crate) struct SuggestArgs {
     #[command(flatten)]
     trace: TraceArgs,

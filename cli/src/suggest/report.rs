@@ -5,7 +5,7 @@ use tollgate_simulation::{Question, Suggestion};
 
 use crate::error::CommandError;
 use crate::output::{CAUTION, HEADING, columns, counted, span, styled};
-use crate::trace::Format;
+use crate::trace::{Format, without};
 
 /// The answer, for people and for programs.
 #[derive(Debug, Serialize)]
@@ -96,9 +96,7 @@ impl<'s> SuggestReport<'s> {
 
     fn heard(&self) -> String {
         let (calls, keys) = (counted(self.calls, "call"), counted(self.keys, "key"));
-        let skipped =
-            if self.skipped == 0 { String::new() } else { format!(", {} skipped", counted(self.skipped, "line")) };
-        format!("{}: {calls} of {keys} in {}{skipped}", self.trace, span(self.suggestion.span))
+        format!("{}: {calls} of {keys} in {}{}", self.trace, span(self.suggestion.span), without(self.skipped))
     }
 
     fn allowed(&self) -> String {

@@ -13,7 +13,7 @@ use serde_json::Value;
 use tollgate_simulation::{Arrival, TraceFault, recorded_in_any_order};
 
 use crate::error::CommandError;
-use crate::output::printable;
+use crate::output::{counted, printable};
 
 /// Which trace, and how it is read.
 #[derive(Debug, clap::Args)]
@@ -24,23 +24,24 @@ pub(crate) struct TraceArgs {
     /// one caller. Without `cost`, a call costs one token. JSON lines: each line is an object with these members.
     /// Access logs: that of nginx in the format `combined`, and that of Caddy in JSON. Their key is the client's
     /// address, and all IPv6 addresses of one /64 are one key.
-    #[arg(long = "trace", value_name = "FILE")]
-    file: PathBuf,
+    // `suggest` requires it by a group of its own: `simulate` has other calls, too.
+    #[arg(long, value_name = "FILE", required = false)]
+    trace: PathBuf,
 
     /// The format of the trace. Without this option, the command recognizes it by the first line.
-    #[arg(long, value_name = "FORMAT")]
+    #[arg(long, value_name = "FORMAT", requires = "trace")]
     format: Option<Format>,
 
     /// The field that holds the key, if it is not the usual one.
     ///
     /// In CSV, name a column. In JSON, name a member, or give a path such as `/request/headers/User-Agent/0`. In an
     /// access log of nginx, choose `remote_addr`, `remote_user`, `http_referer` or `http_user_agent`.
-    #[arg(long, value_name = "FIELD")]
+    #[arg(long, value_name = "FIELD", requires = "trace")]
     key: Option<String>,
 
     /// Skip lines that the command cannot read, and print how many there are. Without this option, the first one ends
     /// the command.
-    #[arg(long)]
+    #[arg(long, requires = "trace")]
     skip_faulty: bool,
 }
 
@@ -66,15 +67,20 @@ pub(crate) struct Trace {
     pub(crate) skipped: usize,
 }
 
+/// How many lines were skipped; nothing where all were understood.
+pub(crate) fn without(skipped: usize) -> String {
+    if skipped == 0 { String::new() } else { format!(", {} skipped", counted(skipped, "line")) }
+}
+
 impl TraceArgs {
     /// Where it comes from, as people call it.
     pub(crate) fn name(&self) -> String {
-        if self.is_input() { "standard input".to_owned() } else { printable(&self.file.display().to_string()) }
+        if self.is_input() { "standard input".to_owned() } else { printable(&self.trace.display().to_string()) }
     }
 
     /// Reads all calls.
     pub(crate) fn read(&self) -> Result<Trace, CommandError> {
-        let input = BufReader::new(if self.is_input() { Box::new(stdin().lock()) } else { open(&self.file)? });
+        let input = BufReader::new(if self.is_input() { Box::new(stdin().lock()) } else { open(&self.trace)? });
         let (first, input) = first_line(input)?;
         let format = self.format.unwrap_or_else(|| Format::of(&first));
         let mut trace = Trace { format, calls: Vec::new(), skipped: 0 };
@@ -89,7 +95,7 @@ impl TraceArgs {
     }
 
     fn is_input(&self) -> bool {
-        self.file == Path::new("-")
+        self.trace == Path::new("-")
     }
 
     fn calls(

@@ -30,7 +30,7 @@ fn json_holds_all_that_is_drawn() {
         trial,
         json!({
             "label": "capacity_5",
-            "limits": ["capacity_5: token bucket, 5 each 1s"],
+            "limits": ["capacity_5: token bucket, 5 each 1s"], "drawn": "dashboard",
             "calls": 50, "granted": 25, "refused": 25, "impossible": 0,
             "worst_retry_after_us": 200_000, "waited": 0, "worst_wait_us": 0,
             "callers": [{ "key": "dashboard", "calls": 50, "granted": 25 }],

@@ -2,7 +2,7 @@
 
 use serde_json::json;
 
-use crate::{number, piped, recorded};
+use crate::{Dir, number, piped, recorded, told, trials};
 
 #[test]
 fn columns_are_in_any_order_under_a_header() {
@@ -40,7 +40,6 @@ fn a_fault_is_told_with_its_line() {
         ),
         ("time\n1\n1e3\n", "line 3: \"1e3\" is no time"),
         ("time\n253402300800\n", "line 2: \"253402300800\" is no time"),
-        ("time\n2\n2\n1\n", "line 4: its time is before that of the call before it (sort the file by time)"),
         ("time,cost\n1,-1\n", "line 2: the cost: a number of tokens is negative"),
         ("time,cost\n1,lots\n", "line 2: the cost: not a plain decimal number such as 12 or 0.5"),
         ("time,key\n1,a\0b\n", "line 2: the key: a key contains a NUL character"),
@@ -55,6 +54,35 @@ fn a_fault_is_told_with_its_line() {
     }
     let message = fault(b"time,key\n1,\xff\n");
     assert!(message.contains("line 2: it is not UTF-8"), "{message}");
+}
+
+#[test]
+fn the_traces_are_those_of_suggest() {
+    let nginx = r#"10.0.0.1 - - [01/Jan/2025:00:00:02 +0000] "GET / HTTP/1.1" 200 612 "-" "curl/8"
+10.0.0.1 - - [01/Jan/2025:00:00:00 +0000] "GET / HTTP/1.1" 200 612 "-" "curl/8"
+something else
+"#;
+    let trial = recorded(&["--limit", WIDE, "--skip-faulty"], nginx);
+    assert_eq!(trial["callers"], json!([{ "key": "10.0.0.1", "calls": 2, "granted": 2 }]));
+    assert_eq!(trial["series"]["start"], json!("2025-01-01T00:00:00Z"), "in whatever order they are");
+    let jsonl = "{\"time\":1,\"key\":\"x\",\"user\":\"ada\"}\n";
+    let trial = recorded(&["--limit", WIDE, "--key", "user"], jsonl);
+    assert_eq!(trial["callers"][0]["key"], "ada");
+    let output = piped(&["--limit", WIDE, "--trace", "-", "--skip-faulty"], nginx.as_bytes());
+    assert!(told(output).contains("\ntrace standard input, 1 line skipped\n"));
+}
+
+#[test]
+fn keys_that_were_refused_come_first_and_the_picture_names_the_one_that_it_draws() {
+    let dir = Dir::new("refused");
+    let busy: String = (0..12).map(|key| format!("1,busy {key}\n").repeat(3)).collect();
+    let (trace, picture) = (dir.path("calls.csv"), dir.path("calls.svg"));
+    std::fs::write(&trace, format!("time,key,cost\n{}2,quiet,99\n2,quiet,2\n", busy.replace('\n', ",0.1\n"))).unwrap();
+    let trial = &trials(&["--limit", WIDE, "--trace", &trace, "--svg", &picture])[0];
+    assert_eq!(trial["callers"][0], json!({ "key": "quiet", "calls": 2, "granted": 1 }));
+    assert_eq!(trial["drawn"], "busy 0");
+    let picture = std::fs::read_to_string(picture).unwrap();
+    assert!(picture.contains("wide: token bucket, 100 each 1h, for busy 0\n"), "{picture}");
 }
 
 #[test]
