@@ -33,6 +33,8 @@ begin
     -- The clock is read after the snapshot. Otherwise a refusal could be dated before the grant that causes it.
     clock := coalesce(as_of, clock_timestamp());
     since := tollgate._micros(seen);
+    -- What _decide() says in the usual case, in fewer expressions: a grant without this took 1.5 times as long.
+    -- tests/postgres/functions/rule.rs holds both to the plan.
     if d.flow = 'c' and value is not null and list is null and micros > 0 and not looking
        and up_to is null and leaving is null and d.effect is null then
         at := tollgate._micros(greatest(clock, seen));
@@ -151,6 +153,8 @@ begin
             'one call asks more than %s keys of limits', tollgate._max_keys()),
             hint = 'Ask fewer at once, or let the owner replace tollgate._max_keys().';
     end if;
+    -- `u` is what _decide() says in the usual case: without it a grant of three took 1.16 times as long, and a refusal
+    -- 0.87 times. tests/postgres/functions/walk.rs holds both to the limiter.
     select array_agg(row(a.place, a.name, a.key, a.micros, d.kind, d.shards, d.storage, d.flow, d.rate, d.period,
                          d.most, case when reserving or d.flow = 'w' then d.max_reserved else 0 end, d.phase, r.value,
                          tollgate._micros(r.ts), r.ts, r.list, tollgate._micros(r.full_at), false,
