@@ -60,6 +60,23 @@ pub(crate) fn printable(text: &str) -> String {
     text.chars().map(escaped).collect()
 }
 
+/// A text that a stranger chose, as one word of a command in a shell.
+pub(crate) fn word(text: &str) -> String {
+    let is_plain = |c: char| c.is_alphanumeric() || "_./:@%+,=-".contains(c);
+    if text.chars().any(is_hidden) {
+        let escaped = |c: char| match c {
+            '\'' | '\\' => format!("\\{c}"),
+            c if is_hidden(c) => format!("\\U{:08x}", u32::from(c)),
+            c => c.into(),
+        };
+        format!("$'{}'", text.chars().map(escaped).collect::<String>())
+    } else if text.starts_with(char::is_alphanumeric) && text.chars().all(is_plain) {
+        text.to_owned()
+    } else {
+        format!("'{}'", text.replace('\'', r"'\''"))
+    }
+}
+
 /// A document, in whose strings everything is escaped that [`printable`] escapes.
 fn json(document: &impl Serialize) -> Result<String, serde_json::Error> {
     let escaped = |c: char| match c {

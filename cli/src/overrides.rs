@@ -17,7 +17,7 @@ use tollgate::{Effect, Key, Limit, LimitKind, Limiter, Limits, NewOverride, Over
 use crate::database::{DatabaseArgs, begin, clock};
 use crate::error::CommandError;
 use crate::limits_file::LimitsArgs;
-use crate::output::{GOOD, OutputArgs, printable, styled};
+use crate::output::{GOOD, OutputArgs, printable, styled, word};
 use crate::target::key;
 pub(crate) use ban::{ban, ban_of, ban_words};
 use loss::expect_meant;
@@ -79,11 +79,11 @@ pub(crate) struct SetArgs {
 
     /// When the override ends, such as `2026-11-24T12:30:00Z`. Without this option and `--for`, it lasts until it is
     /// removed.
-    #[arg(long, value_name = "TIME")]
+    #[arg(long, value_name = "TIME", value_parser = time)]
     until: Option<DateTime<Utc>>,
 
     /// When the override starts. Without this option, it starts now. One that starts later cannot replace a live one.
-    #[arg(long, value_name = "TIME")]
+    #[arg(long, value_name = "TIME", value_parser = time)]
     from: Option<DateTime<Utc>>,
 
     /// The label of the override. Overrides of the key with other labels stay. Give each application a label of its
@@ -126,7 +126,7 @@ struct WhomArgs {
     key: Option<Key>,
 
     /// The one override for every key of the limit, and for the row that all callers share.
-    #[arg(long)]
+    #[arg(long, visible_alias = "global")]
     every_key: bool,
 }
 
@@ -188,6 +188,10 @@ pub(crate) struct RemoveArgs {
 
     #[command(flatten)]
     output: OutputArgs,
+}
+
+fn time(text: &str) -> Result<DateTime<Utc>, &'static str> {
+    text.parse().map_err(|_| "write it as 2026-11-24T12:30:00Z")
 }
 
 /// The options that exclude a rate and its other numbers.
@@ -350,7 +354,18 @@ async fn remove(args: RemoveArgs) -> Result<(), CommandError> {
     let mut tx = begin(&mut conn).await?;
     if !NewOverride::remove(&mut tx, &args.name, key, &args.label).await? {
         let what = format!("there is no override of limit {:?} for {whom}", args.name);
-        return Err(CommandError::new(what, "`tollgate override list` says which there are"));
+        let mut all = Overrides::read(&mut tx).await?.all();
+        all.retain(|said| said.limit == args.name && said.key.as_ref() == key);
+        return Err(CommandError::new(
+            what,
+            match &all[..] {
+                [] => "`tollgate override list` says which there are".to_owned(),
+                all => format!(
+                    "say --label: it has {}",
+                    all.iter().map(|said| word(&said.label)).collect::<Vec<_>>().join(", ")
+                ),
+            },
+        ));
     }
     tx.commit().await?;
     let mut tx = begin(&mut conn).await?;

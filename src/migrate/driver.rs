@@ -22,7 +22,9 @@ impl AsyncTransaction for OverSqlx<'_> {
         queries: T,
     ) -> Result<usize, sqlx::Error> {
         let mut count = 0;
-        for query in queries {
+        // The history table is made before, and each `if not exists` would be a notice in the log.
+        let made = Self::assert_migrations_table_query(HISTORY);
+        for query in queries.filter(|query| *query != made) {
             // The text is that of our own migrations, and of refinery's statements about our own history table; none of
             // it comes from a user.
             sqlx::raw_sql(AssertSqlSafe(query.to_owned())).execute(&mut *self.0).await?;

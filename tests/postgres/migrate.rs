@@ -6,6 +6,7 @@ use sqlx::{AssertSqlSafe, Connection, PgConnection};
 use tollgate::migrate::{self, MigrateError};
 use tollgate::{Error, Limit, Limiter, MINUTE, SECOND, SetupFault};
 
+use crate::traced::traced;
 use crate::world::{ON_CALL, OWNER, World, pid, second};
 
 /// The number of migrations.
@@ -23,6 +24,18 @@ async fn run_twice_it_does_nothing_the_second_time() {
     assert!(status.is_current());
     assert_eq!((status.applied.len(), status.newer.len()), (all(), 0));
     migrate::validate(&mut conn).await.unwrap();
+}
+
+#[test]
+fn no_run_tells_of_a_history_that_is_there_already() {
+    let log = traced(async {
+        let world = World::unmigrated().await;
+        let mut conn = world.connect().await;
+        assert_eq!(migrate::run(&mut conn).await.unwrap().len(), all());
+        assert_eq!(migrate::run(&mut conn).await.unwrap(), []);
+    });
+    let notices: Vec<_> = log.lines().filter(|line| line.contains("already exists")).collect();
+    assert!(notices.is_empty() && log.contains("sqlx"), "{notices:#?}");
 }
 
 #[tokio::test]

@@ -300,11 +300,47 @@ async fn a_wrong_override_is_one_sentence() {
     assert!(zero.contains("the rate must be positive"), "{zero}");
     let over = failure(&fails(&["ada", "--deny", "--until", "2020-01-01T00:00:00Z"]));
     assert!(over.contains("it ends before it starts, or is over"), "{over}");
+    for when in ["--until", "--from"] {
+        let told = text(&fails(&["ada", "--deny", when, "friday 18:00"]).stderr);
+        let form = format!("'friday 18:00' for '{when} <TIME>': write it as 2026-11-24T12:30:00Z");
+        assert!(told.contains(&form), "{told}");
+    }
     let unknown = failure(&command(&world, &["override", "set", "send_mesage", "ada", "--deny", "--reason", "x"]));
     assert!(unknown.contains("did you mean \"send_message\"?"), "{unknown}");
     let wallet = failure(&fails(&["ada", "--overdraft", "5"]));
     assert!(wallet.contains("limit \"send_message\" is no wallet (a wallet has an --overdraft"), "{wallet}");
     assert!(Overrides::read(&mut world.connect().await).await.unwrap().all().is_empty());
+}
+
+#[tokio::test]
+async fn an_override_for_all_callers_is_that_for_every_key() {
+    let world = World::new().await;
+    let told = |args: &str| text(&command(&world, &args.split(' ').collect::<Vec<_>>()).stdout);
+    assert!(
+        told("override set send_message --global --deny --reason x").contains("send_message for every key: denied")
+    );
+    assert!(told("check send_message --global").starts_with("refused"));
+    assert_eq!(told("override remove send_message --global"), "removed: send_message for every key\n");
+}
+
+#[tokio::test]
+async fn who_names_no_label_of_an_override_is_told_those_that_there_are() {
+    let world = World::new().await;
+    for (whom, label) in [("ada", "abuse"), ("ada", "a plan"), ("--every-key", "outage")] {
+        stdout(&command(
+            &world,
+            &["override", "set", "send_message", whom, "--unlimited", "--label", label, "--reason", "x"],
+        ));
+    }
+    for (args, there) in [
+        (&["ada"][..], "there is no override of limit \"send_message\" for ada (say --label: it has 'a plan', abuse)"),
+        (&["ada", "--label", "spam"], "for ada, label spam (say --label: it has 'a plan', abuse)"),
+        (&["--every-key"], "for every key (say --label: it has outage)"),
+        (&["bob"], "for bob (`tollgate override list` says which there are)"),
+    ] {
+        let told = failure(&command(&world, &[&["override", "remove", "send_message"], args].concat()));
+        assert!(told.contains(there), "{told}");
+    }
 }
 
 #[tokio::test]
