@@ -53,14 +53,16 @@
 //!
 //! # Features
 //!
-//! - *none*: values, [`algebra`], [`plan`]. The dependencies include no driver, no runtime and no clock, so the crate
-//!   also builds for a browser.
+//! - *none*: the values. The dependencies include no driver, no runtime and no clock, so the crate also builds for a
+//!   browser.
 //! - **`postgres`** (default): `Limiter`, `Gate` and `Sweeper`.
 //! - **`migrate`** (default): the `migrate` module, with the migrations of the tables embedded.
 //! - **`metrics`**: counters and histograms of limiter, gate and sweeper, through the facade of that name
 //!   (`describe_metrics`).
 //! - **`limits-file`**: `Limits`, read from TOML or JSON. The first fault is reported with its line and column.
 //! - **`uuid`**: [`ToKey`] for `uuid::Uuid`.
+//! - **`unstable`**: the pure modules `algebra` and `plan`, which decide without a database. Any release may change
+//!   them, so name the exact version of this crate: `version = "=0.1.0"`.
 //!
 //! # Packages
 //!
@@ -72,14 +74,18 @@
 
 // On docs.rs each item names the feature that it needs.
 #![cfg_attr(docsrs, feature(doc_cfg))]
-// Without `postgres` some code has no caller, because only the driver uses it. The build with all features finds dead
-// code.
-#![cfg_attr(not(feature = "postgres"), allow(dead_code, unused_imports))]
+// Without `postgres` some code has no caller, because only the driver uses it; without `unstable`, because only other
+// packages do, and what is `pub` is out of reach. The build with all features finds dead code.
+#![cfg_attr(not(all(feature = "postgres", feature = "unstable")), allow(dead_code, unused_imports))]
+#![cfg_attr(not(feature = "unstable"), allow(unreachable_pub))]
 
 /// Guides: choosing limits, HTTP, reservations, testing, operating, and the design notes.
 #[cfg(all(doc, any(not(doctest), feature = "limits-file")))]
 pub mod _guide;
+#[cfg(feature = "unstable")]
 pub mod algebra;
+#[cfg(not(feature = "unstable"))]
+mod algebra;
 mod balance;
 pub mod calendar;
 mod call;
@@ -111,7 +117,10 @@ pub mod migrate;
 #[cfg(feature = "postgres")]
 mod overrides;
 mod parts;
+#[cfg(feature = "unstable")]
 pub mod plan;
+#[cfg(not(feature = "unstable"))]
+mod plan;
 mod reason;
 mod receipt;
 #[cfg(feature = "postgres")]

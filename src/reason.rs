@@ -15,7 +15,7 @@ pub enum Reason {
     Leased,
     /// The tokens are there for callers of the same gate who have waited longer.
     OutOfTurn,
-    /// An operator [denies](crate::plan::Ruling::Deny) the call for now, whatever the balance.
+    /// An operator denies the call for now, whatever the balance.
     Override,
     /// Trouble was reported, and calls are paused (`Overrides::pause_until`).
     Paused,

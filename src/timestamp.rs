@@ -38,7 +38,7 @@ impl Timestamp {
 
     /// The instant so much later, in whole microseconds.
     #[must_use]
-    #[expect(clippy::missing_panics_doc, reason = "every duration fits")]
+    #[allow(clippy::missing_panics_doc, reason = "every duration fits")]
     pub fn plus(self, span: Duration) -> Self {
         let span = i128::try_from(span.as_micros()).expect("a duration has less than 2^84 microseconds");
         Self::saturating(i128::from(self.0) + span)

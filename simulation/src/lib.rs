@@ -1,6 +1,8 @@
 //! Tries limits on traffic, made up or recorded. It decides through the plan that the limiter itself follows, without a
 //! database and without a clock. `tollgate simulate` and the playground both use it.
 //!
+//! It names types of tollgate's feature `unstable`, so it depends on the exact version of tollgate.
+//!
 //! ```
 //! use tollgate::plan::Answer;
 //! use tollgate::{Limit, SECOND};

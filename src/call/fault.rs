@@ -38,7 +38,7 @@ pub enum CallError {
     /// The id has a NUL character, which PostgreSQL cannot store.
     #[error("the id of `once` contains a NUL character")]
     IdNul,
-    /// The id is longer than [`CallName::MAX_ID_BYTES`](crate::plan::CallName::MAX_ID_BYTES).
+    /// The id is longer than 255 bytes.
     #[error("the id of `once` is longer than 255 bytes (hash it)")]
     IdTooLong,
     /// The call has a span to lapse or to be tracked, and asks nothing but concurrency limits, which have their leases.

@@ -165,6 +165,7 @@ impl Overrides {
     }
 
     /// The exception that applies to a limit for a key at present.
+    #[cfg(feature = "unstable")]
     #[must_use]
     pub fn of(&self, limit: &Limit, key: &Key) -> Option<Exception> {
         self.exception(limit, key, None)

@@ -13,7 +13,7 @@ pub struct Change {
 /// A change of a stored call. `name` is its place in [`Plan::names`](crate::plan::Plan::names), and `call` is the last
 /// call of the plan that changed it.
 #[derive(Clone, Debug, Eq, PartialEq)]
-#[expect(missing_docs, reason = "said above")]
+#[allow(missing_docs, reason = "said above")]
 pub enum CallChange {
     /// The stored call was not there.
     Insert { call: usize, name: usize, row: CallRow },
