@@ -62,8 +62,9 @@ pub(crate) fn overruled(
 /// Reports how a call was answered.
 pub(crate) fn tell(by: By, limit: &Text, answer: &Result<Answer, Error>) {
     match answer {
-        Ok(Answer::Denied(denied)) => meter::refused(by, denied),
-        Ok(answer) => meter::decided(by, limit.as_str(), answer.outcome(), answer.source()),
+        Ok(Answer::Denied(denied)) => meter::refused(by, limit.as_str(), denied),
+        Ok(Answer::Granted { source, standings, .. }) => meter::granted(by, limit.as_str(), *source, standings),
+        Ok(answer) => meter::changed(by, limit.as_str(), answer.source()),
         Err(error) => meter::failed(by, limit.as_str(), error),
     }
 }

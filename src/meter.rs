@@ -4,10 +4,12 @@
 use std::sync::LazyLock;
 use std::time::{Duration, Instant};
 
+use crate::algebra::Timestamp;
 use crate::decision::{Denied, Source};
 use crate::error::{Error, chain};
 use crate::failures::Failures;
 use crate::reason::Reason;
+use crate::standing::Standing;
 use crate::tokens::Tokens;
 
 /// The part of the library that decides.
@@ -26,29 +28,64 @@ impl By {
     }
 }
 
-/// One call was answered, and not refused.
-pub(crate) fn decided(by: By, limit: &str, outcome: &'static str, source: Source) {
-    answered(by, limit, outcome, source, None);
+/// A call whose first limit is this one was granted.
+pub(crate) fn granted(by: By, limit: &str, source: Source, standings: &[Standing]) {
+    answered(by, limit, limit, "granted", source, None);
+    #[cfg(feature = "metrics")]
+    {
+        let asked = standings.iter().map(|standing| standing.limit.name());
+        // Where no limit says where it stands, the first one counts.
+        let first = Some(limit).filter(|_| standings.is_empty());
+        asked.chain(first).for_each(|limit| count(by, limit, "granted", source, "", 1));
+    }
+    #[cfg(not(feature = "metrics"))]
+    let _ = standings;
 }
 
-/// One call was refused.
-pub(crate) fn refused(by: By, denied: &Denied) {
-    let reason = match denied.reason {
+/// A call whose first limit is this one was refused.
+pub(crate) fn refused(by: By, limit: &str, denied: &Denied) {
+    answered(by, limit, &denied.limit, "denied", denied.source, Some(of(denied.reason)));
+    #[cfg(feature = "metrics")]
+    {
+        let first = (&*denied.limit, &denied.key, denied.reason);
+        let others = denied.others.iter().map(|other| (&*other.limit, &other.key, other.reason));
+        let refusals: Vec<_> = std::iter::once(first).chain(others).collect();
+        for (limit, _, reason) in &refusals {
+            count(by, limit, "denied", denied.source, of(*reason), 1);
+        }
+        let refuses = |asked: &Standing| {
+            refusals.iter().any(|(limit, key, _)| (*limit, *key) == (asked.limit.name(), &asked.key))
+        };
+        for asked in denied.standings.iter().filter(|asked| !refuses(asked)) {
+            count(by, asked.limit.name(), "untouched", denied.source, "", 1);
+        }
+    }
+}
+
+/// A call changed a balance or looked at it, or settled charges.
+pub(crate) fn changed(by: By, limit: &str, source: Source) {
+    answered(by, limit, limit, "changed", source, None);
+}
+
+/// Logs an answer under the limit that gave it, and counts it under the first limit of the call.
+fn answered(by: By, first: &str, limit: &str, outcome: &'static str, source: Source, reason: Option<&'static str>) {
+    let (by, source) = (by.as_str(), word(source));
+    tracing::debug!(by, limit, outcome, source, reason, "decided");
+    #[cfg(feature = "metrics")]
+    count_calls(by, first, outcome, source, 1);
+    #[cfg(not(feature = "metrics"))]
+    let _ = first;
+}
+
+fn of(reason: Reason) -> &'static str {
+    match reason {
         Reason::Short => "short",
         Reason::HeldBack => "held_back",
         Reason::Leased => "leased",
         Reason::OutOfTurn => "out_of_turn",
         Reason::Override => "override",
         Reason::Paused => "paused",
-    };
-    answered(by, &denied.limit, "denied", denied.source, Some(reason));
-}
-
-fn answered(by: By, limit: &str, outcome: &'static str, source: Source, reason: Option<&'static str>) {
-    let source = word(source);
-    tracing::debug!(by = by.as_str(), limit, outcome, source, reason, "decided");
-    #[cfg(feature = "metrics")]
-    count(by, limit, outcome, source, reason, 1);
+    }
 }
 
 fn word(source: Source) -> &'static str {
@@ -63,12 +100,18 @@ fn word(source: Source) -> &'static str {
 }
 
 #[cfg(feature = "metrics")]
-fn count(by: By, limit: &str, outcome: &'static str, source: &'static str, reason: Option<&'static str>, calls: u64) {
+fn count_calls(by: &'static str, limit: &str, outcome: &'static str, source: &'static str, calls: u64) {
+    let limit = limit.to_owned();
+    metrics::counter!(CALLS, "by" => by, "limit" => limit, "outcome" => outcome, "source" => source).increment(calls);
+}
+
+#[cfg(feature = "metrics")]
+fn count(by: By, limit: &str, outcome: &'static str, source: Source, reason: &'static str, decisions: u64) {
     metrics::counter!(
-        DECISIONS, "by" => by.as_str(), "limit" => limit.to_owned(), "outcome" => outcome, "source" => source,
-        "reason" => reason.unwrap_or_default()
+        DECISIONS, "by" => by.as_str(), "limit" => limit.to_owned(), "outcome" => outcome, "source" => word(source),
+        "reason" => reason
     )
-    .increment(calls);
+    .increment(decisions);
 }
 
 /// A call asked a limit to which an override applies.
@@ -92,13 +135,15 @@ pub(crate) fn taken_ahead(limit: &str, tokens: Tokens) {
     metrics::gauge!(PREFETCHED, "limit" => limit.to_owned()).increment(shown(tokens));
 }
 
-/// The rest of a slice that was taken ahead has left memory, and so many calls were granted from the slice.
-pub(crate) fn slice_ended(limit: &str, tokens: Tokens, calls: u32) {
-    tracing::debug!(limit, %tokens, calls, "no longer ahead");
+/// The rest of a slice that was taken ahead has left memory. So many requests were granted from the slice, and of these
+/// so many were the first ones of their calls.
+pub(crate) fn slice_ended(limit: &str, tokens: Tokens, granted: u32, calls: u32) {
+    tracing::debug!(limit, %tokens, granted, calls, "no longer ahead");
     #[cfg(feature = "metrics")]
     {
         metrics::gauge!(PREFETCHED, "limit" => limit.to_owned()).decrement(shown(tokens));
-        count(By::Gate, limit, "granted", word(Source::Prefetched), None, calls.into());
+        count(By::Gate, limit, "granted", Source::Prefetched, "", granted.into());
+        count_calls(By::Gate.as_str(), limit, "granted", word(Source::Prefetched), calls.into());
     }
 }
 
@@ -177,6 +222,34 @@ pub(crate) fn swept(ephemeral: u64, durable: u64) {
     }
 }
 
+/// A task sweeps from now on. Its counter begins here, so that a rule sees one that stays at zero.
+pub(crate) fn sweeping() {
+    #[cfg(feature = "metrics")]
+    metrics::counter!(SWEEPS).increment(0);
+}
+
+/// A pass of a sweeper has reached the end of the tables.
+pub(crate) fn swept_all() {
+    #[cfg(feature = "metrics")]
+    metrics::counter!(SWEEPS).increment(1);
+}
+
+/// A look has left so many lapsed calls whose charges could not be given back.
+pub(crate) fn lapsed_left(calls: u64) {
+    tracing::trace!(calls, "lapsed calls are left");
+    #[cfg(feature = "metrics")]
+    #[expect(clippy::cast_precision_loss, reason = "for a picture")]
+    metrics::gauge!(LAPSED).set(calls as f64);
+}
+
+/// Overrides were read, at this instant of the database's clock.
+pub(crate) fn overrides_read(at: Timestamp) {
+    tracing::trace!(at = at.micros(), "overrides read");
+    #[cfg(feature = "metrics")]
+    #[expect(clippy::cast_precision_loss, reason = "for a picture")]
+    metrics::gauge!(OVERRIDES_READ).set(at.micros() as f64 / 1e6);
+}
+
 /// Describes the metrics of this crate, with their units, to the installed recorder, and sets two gauges to the numbers
 /// of each of these limits. So a board can show how much of a limit is used.
 ///
@@ -184,8 +257,10 @@ pub(crate) fn swept(ephemeral: u64, durable: u64) {
 ///
 /// | metric | kind | labels |
 /// | --- | --- | --- |
-/// | `tollgate_decisions_total` | counter: answers | `by`, `limit`, `outcome`, `source`, `reason` |
+/// | `tollgate_calls_total` | counter: calls that were answered, under their first limit | `by`, `limit`, `outcome`, `source` |
+/// | `tollgate_decisions_total` | counter: answers of each limit that a call asked | `by`, `limit`, `outcome`, `source`, `reason` |
 /// | `tollgate_overridden_total` | counter: calls of a limit under an [override](crate::Overrides) | `limit`, `label` |
+/// | `tollgate_overrides_read_timestamp_seconds` | gauge: when [overrides](crate::Overrides::watch) were last read | |
 /// | `tollgate_rate_share` | gauge: the least share of a key's rate after [slow-downs](crate::SlowDown) | `limit` |
 /// | `tollgate_errors_total` | counter: calls that the database did not answer | `by`, `limit` |
 /// | `tollgate_wait_seconds` | histogram: from a gate's call to the answer of the database | |
@@ -196,15 +271,21 @@ pub(crate) fn swept(ephemeral: u64, durable: u64) {
 /// | `tollgate_locked_calls_total` | counter: a gate's calls that were decided under a lock | |
 /// | `tollgate_prefetched_tokens` | gauge: tokens [taken ahead](crate::GateBuilder::prefetch), as charged | `limit` |
 /// | `tollgate_swept_rows_total` | counter | `table` (`ephemeral`, `durable`) |
+/// | `tollgate_sweeps_total` | counter: passes of [tasks](crate::Sweeper::spawn) that reached the end of the tables | |
+/// | `tollgate_lapsed_left` | gauge: lapsed calls that the last whole look could not give back; 1 if it failed | |
 /// | `tollgate_limit_capacity_tokens` | gauge: the most that a limit holds for a key | `limit` |
 /// | `tollgate_limit_rate_tokens` | gauge: what comes back to a key in a second | `limit` |
 ///
-/// `by` is `gate` or `limiter`; `outcome` is `granted`, `denied` or `changed`; `source` is `database`, `repeated`,
-/// `memory`, `prefetched`, `degraded` or `override`; `reason` is the reason of a refusal (`short`, `held_back`,
-/// `leased`, `out_of_turn`, `override`, `paused`), else empty. A refusal is counted under the limit with the longest wait. A
-/// limiter counts its answers, whether its caller commits or not. Errors are counted even if the failure policy answers
-/// the call. A gate decides under a lock when a call has lost a race or its row is new. It counts its grants from a
-/// slice of tokens taken ahead when the slice ends.
+/// `by` is `gate` or `limiter`; `source` is `database`, `repeated`, `memory`, `prefetched`, `degraded` or `override`;
+/// `reason` is the reason of a refusal (`short`, `held_back`, `leased`, `out_of_turn`, `override`, `paused`), else
+/// empty. The `outcome` of a call is `granted`, `denied`, or `changed` for all verbs that ask no tokens, such as
+/// `settle`. The `outcome` of a limit is `granted`, `denied`, or `untouched` where another limit refused the call.
+/// After a refusal from memory, or by an override, only the limits that refused are counted. Of a `first_of`, the limits
+/// of the alternative that was taken are counted.
+///
+/// A limiter counts its answers, whether its caller commits or not. Errors are counted even if the failure policy
+/// answers the call. A gate decides under a lock when a call has lost a race or its row is new. It counts its grants
+/// from a slice of tokens taken ahead when the slice ends.
 ///
 /// # Example
 ///
@@ -219,8 +300,10 @@ pub(crate) fn swept(ephemeral: u64, durable: u64) {
 pub fn describe_metrics<'l>(limits: impl IntoIterator<Item = &'l crate::limit::Limit>) {
     use metrics::{Unit, describe_counter, describe_gauge, describe_histogram, gauge};
 
-    describe_counter!(DECISIONS, Unit::Count, "Calls that were decided.");
+    describe_counter!(CALLS, Unit::Count, "Calls that were answered.");
+    describe_counter!(DECISIONS, Unit::Count, "Limits that calls asked, by their answers.");
     describe_counter!(OVERRIDDEN, Unit::Count, "Calls that asked a limit under an override.");
+    describe_gauge!(OVERRIDES_READ, Unit::Seconds, "When overrides were last read, in seconds since 1970.");
     describe_gauge!(RATE_SHARE, Unit::Count, "The least share of its rate that slow-downs leave a key of a limit.");
     describe_counter!(ERRORS, Unit::Count, "Calls that the database did not answer.");
     describe_histogram!(WAIT, Unit::Seconds, "From a call of a gate to the answer of the database.");
@@ -231,6 +314,8 @@ pub fn describe_metrics<'l>(limits: impl IntoIterator<Item = &'l crate::limit::L
     describe_gauge!(PREFETCHED, Unit::Count, "Tokens taken ahead, as they were charged, until their time is over.");
     describe_counter!(LOCKED, Unit::Count, "Calls of a gate that were decided under a lock.");
     describe_counter!(SWEPT, Unit::Count, "Full rows that a sweeper has deleted.");
+    describe_counter!(SWEEPS, Unit::Count, "Passes of a sweeper that reached the end of the tables.");
+    describe_gauge!(LAPSED, Unit::Count, "Lapsed calls that the last look could not give back.");
     describe_gauge!(CAPACITY, Unit::Count, "The most that a limit holds for a key.");
     // An exporter that appends units would put `count_per_second` behind a name that says it.
     describe_gauge!(RATE, Unit::Count, "What comes back to a key of a limit in a second.");
@@ -246,6 +331,7 @@ pub fn describe_metrics<'l>(limits: impl IntoIterator<Item = &'l crate::limit::L
 
 #[cfg(feature = "metrics")]
 mod names {
+    pub(super) const CALLS: &str = "tollgate_calls_total";
     pub(super) const DECISIONS: &str = "tollgate_decisions_total";
     pub(super) const OVERRIDDEN: &str = "tollgate_overridden_total";
     pub(super) const RATE_SHARE: &str = "tollgate_rate_share";
@@ -258,11 +344,14 @@ mod names {
     pub(super) const PREFETCHED: &str = "tollgate_prefetched_tokens";
     pub(super) const LOCKED: &str = "tollgate_locked_calls_total";
     pub(super) const SWEPT: &str = "tollgate_swept_rows_total";
+    pub(super) const SWEEPS: &str = "tollgate_sweeps_total";
+    pub(super) const LAPSED: &str = "tollgate_lapsed_left";
+    pub(super) const OVERRIDES_READ: &str = "tollgate_overrides_read_timestamp_seconds";
     pub(super) const CAPACITY: &str = "tollgate_limit_capacity_tokens";
     pub(super) const RATE: &str = "tollgate_limit_rate_tokens";
 }
 #[cfg(feature = "metrics")]
 use names::{
-    BATCH, BATCH_CALLS, BATCHES, CAPACITY, DECISIONS, ERRORS, LOCKED, OVERRIDDEN, PREFETCHED, QUEUE, RATE, RATE_SHARE,
-    SWEPT, WAIT,
+    BATCH, BATCH_CALLS, BATCHES, CALLS, CAPACITY, DECISIONS, ERRORS, LAPSED, LOCKED, OVERRIDDEN, OVERRIDES_READ,
+    PREFETCHED, QUEUE, RATE, RATE_SHARE, SWEEPS, SWEPT, WAIT,
 };

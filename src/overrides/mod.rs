@@ -25,6 +25,7 @@ use crate::algebra::Timestamp;
 use crate::key::Key;
 use crate::limit::Limit;
 use crate::lock;
+use crate::meter;
 use crate::plan::{Exception, Verb};
 use crate::session::{self, Right};
 use fault::failed;
@@ -124,6 +125,7 @@ impl Overrides {
         let mut session = session::take(&pool, Right::OVERRIDES).await.map_err(failed("read"))?;
         let now = first_reading(&mut session, &poll::alone(session::DEFAULTS)).await?;
         session.finished();
+        meter::overrides_read(now.now);
         let overrides = Self::new(now, Some(pool.clone()));
         runtime.spawn(poll::again_and_again(Arc::downgrade(&overrides.inner), pool));
         Ok(overrides)

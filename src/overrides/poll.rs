@@ -29,6 +29,7 @@ pub(super) async fn again_and_again(inner: Weak<Inner>, pool: PgPool) {
                     whole = Instant::now();
                 }
                 is_stale = false;
+                meter::overrides_read(reading.now);
                 inner.swap(reading);
             }
             Err(error) => {

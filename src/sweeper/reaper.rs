@@ -14,6 +14,7 @@ use crate::algebra::Timestamp;
 use crate::call::CallRow;
 use crate::error::{Error, Step, chain};
 use crate::execution::Execution;
+use crate::meter;
 use crate::plan::{Plan, Row, Verb};
 use crate::session::{self, Right, Session};
 use crate::store::{Backend, Store, begin, defaults, timed_out, unreaped};
@@ -36,6 +37,8 @@ pub(crate) struct Reaper {
     from_the_beginning: Option<Instant>,
     /// Whether the last look has left a call because another transaction had locked its rows.
     is_behind: bool,
+    /// How many calls the last look has left, for whatever reason.
+    left: u64,
 }
 
 /// Is called with each row that was raised.
@@ -52,7 +55,7 @@ struct Reaped {
 
 impl Reaper {
     pub(crate) fn new(pool: PgPool, backend: Backend) -> Self {
-        Self { pool, backend, since: BTreeMap::new(), from_the_beginning: None, is_behind: false }
+        Self { pool, backend, since: BTreeMap::new(), from_the_beginning: None, is_behind: false, left: 0 }
     }
 
     /// Whether the last look has left a call because another transaction had locked its rows.
@@ -77,12 +80,23 @@ impl Reaper {
             self.since.clear();
             self.from_the_beginning = Some(Instant::now());
         }
-        self.is_behind = false;
+        let is_whole = self.since.is_empty();
+        (self.is_behind, self.left) = (false, 0);
+        let given_back = self.reap_all(at, &mut raised).await;
+        let left = self.left.max(u64::from(given_back.is_err()));
+        // A later look begins behind the calls that were left.
+        if left > 0 || is_whole {
+            meter::lapsed_left(left);
+        }
+        given_back
+    }
+
+    async fn reap_all(&mut self, at: Option<Timestamp>, raised: Raised<'_>) -> Result<u64, Error> {
         let (mut reaped, mut failed) = (0, None);
         for part in self.backend.parts.all() {
             // If the pool has no connection for this part, it has none for the next one.
             let conn = self.take().await?;
-            match self.reap_part(conn, part, at, &mut raised).await {
+            match self.reap_part(conn, part, at, raised).await {
                 Ok(more) => reaped += more,
                 Err(error) => failed = failed.or(Some(error)),
             }
@@ -108,6 +122,7 @@ impl Reaper {
             reaped += given.back;
             // A call that cannot be given back must not stand in front of the rest.
             left += given.left;
+            self.left += given.left;
             if found < u64::from(MOST) {
                 return Ok(reaped);
             }

@@ -68,13 +68,14 @@ async fn reap(mut reaper: Reaper, at: Option<Timestamp>, lapsed: &AtomicU64) -> 
 
 async fn sweep(sweeper: Sweeper, pool: PgPool, every: Duration, mut stopped: oneshot::Receiver<()>) -> Swept {
     let mut total = Swept::default();
+    meter::sweeping();
     let mut wait = every.min(FIRST).mul_f64(fastrand::f64());
     while timeout(wait, &mut stopped).await.is_err() {
         let mut pass = sweeper.pass(&pool);
         let was_stopped = walk(&mut pass, &mut stopped).await;
         let swept = pass.swept();
         total.add(swept);
-        tell(swept, was_stopped.as_ref().err());
+        tell(swept, &was_stopped);
         if matches!(was_stopped, Ok(true)) {
             break;
         }
@@ -93,13 +94,16 @@ async fn walk(pass: &mut SweepPass, stopped: &mut oneshot::Receiver<()>) -> Resu
     Ok(false)
 }
 
-fn tell(swept: Swept, error: Option<&Error>) {
+fn tell(swept: Swept, was_stopped: &Result<bool, Error>) {
     let Swept { ephemeral, durable, missed, yielded, clock_stepped, shut_out, .. } = swept;
     tracing::debug!(ephemeral, durable, missed, yielded, clock_stepped, shut_out, "swept");
-    if let Some(error) = error {
+    if let Err(error) = was_stopped {
         tracing::warn!(error = %chain(error), "a sweep ended early");
     }
     meter::swept(ephemeral, durable);
+    if matches!(was_stopped, Ok(false)) && !yielded && !clock_stepped {
+        meter::swept_all();
+    }
 }
 
 /// The shortest time between two passes, in case `every` is close to zero.

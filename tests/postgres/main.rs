@@ -24,6 +24,7 @@ mod logs;
 #[path = "../pure/world.rs"]
 mod memory;
 mod meter;
+mod metrics;
 mod migrate;
 mod odds;
 mod orders;

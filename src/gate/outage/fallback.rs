@@ -96,8 +96,8 @@ impl Fallback {
         let (limit, outcome) = (limit.as_str(), if decision.is_granted() { "granted" } else { "denied" });
         tracing::warn!(limit, outcome, degraded = true, error = %chain(&error), "decided without the database");
         match &decision {
-            Decision::Granted(_) => meter::decided(By::Gate, limit, outcome, Source::Degraded),
-            Decision::Denied(denied) => meter::refused(By::Gate, denied),
+            Decision::Granted(grant) => meter::granted(By::Gate, limit, Source::Degraded, &grant.standings),
+            Decision::Denied(denied) => meter::refused(By::Gate, limit, denied),
         }
         Ok(decision)
     }

@@ -37,7 +37,7 @@ impl Gate {
         if let Some(answer) = self.overruled(&call) {
             Ok(answer.grant())
         } else if let Some(denied) = remembered {
-            meter::refused(By::Gate, &denied);
+            meter::refused(By::Gate, call.limit().as_str(), &denied);
             Ok(Decision::Denied(denied))
         } else {
             let kept = fallback.keep(&call);

@@ -61,7 +61,8 @@ fn decisions_are_counted_by_limit_outcome_and_source() {
     assert_eq!(decisions("granted", "database"), 3);
     assert_eq!(decisions("denied", "database"), 1);
     assert_eq!(decisions("denied", "memory"), 2);
-    assert_eq!(decisions("changed", "database"), 2);
+    let changed = [("by", "gate"), ("limit", "watched"), ("outcome", "changed"), ("source", "database")];
+    assert_eq!(counted("tollgate_calls_total", &changed), 2);
     assert_eq!(decisions("granted", "degraded"), 1);
     assert_eq!(["granted", "denied"].map(|outcome| decisions_by("limiter", outcome, "database")), [3, 1]);
     assert_eq!(counted("tollgate_errors_total", &[("by", "gate"), ("limit", "watched")]), 1);

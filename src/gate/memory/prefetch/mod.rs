@@ -79,12 +79,12 @@ impl Prefetch {
     /// Grants a call from memory, if all its tokens are there; else it takes nothing.
     pub(crate) fn grant(self: &Arc<Self>, call: &Call) -> Option<Grant> {
         let mut requests = call.plain()?;
-        let (first, mut taken) = (self.take(requests.next()?)?, Vec::new());
+        let (first, mut taken) = (self.take(requests.next()?, false)?, Vec::new());
         for request in requests {
             // Two requests for one key are one charge, which memory does not make.
             let is_another = |paid: &Paid| !paid.is_of(request);
             let is_new = taken.len() < FEW && is_another(&first) && taken.iter().all(is_another);
-            let Some(other) = is_new.then(|| self.take(request)).flatten() else {
+            let Some(other) = is_new.then(|| self.take(request, true)).flatten() else {
                 taken.iter().chain([&first]).for_each(|taken| self.put_back(taken));
                 return None;
             };
@@ -94,12 +94,12 @@ impl Prefetch {
         Some(first.grant(taken))
     }
 
-    fn take(&self, request: &Request) -> Option<Paid> {
+    fn take(&self, request: &Request, is_beside: bool) -> Option<Paid> {
         let asked = request.plain()?;
         let hash = self.keys.hash(asked.limit, asked.key);
         let shard = self.keys.read(hash);
         let known = shard.get(&hash).filter(|known| known.limit == *asked.limit && known.key == *asked.key)?;
-        known.slice.as_ref()?.take(&asked)
+        known.slice.as_ref()?.take(&asked, is_beside)
     }
 
     fn put_back(&self, taken: &Paid) {

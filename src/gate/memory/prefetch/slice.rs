@@ -24,6 +24,8 @@ pub(super) struct Slice {
     rest: AtomicI64,
     /// The number of calls that it has served.
     pub(super) hits: AtomicU32,
+    /// For how many of them it paid a request that was not the first one.
+    beside: AtomicU32,
     /// Whether a call that it paid has asked for the next slice.
     is_renewed: AtomicBool,
     /// Whether a grant has reported the fall of the balance by the charge.
@@ -47,6 +49,8 @@ pub(super) struct Paid {
     pub(super) id: u64,
     /// Whether the next slice should be charged now.
     pub(super) renews: bool,
+    /// Whether it was not the first request of its call.
+    is_beside: bool,
     charge: Charge,
     pub(super) standing: Standing,
     observed_at: Timestamp,
@@ -73,6 +77,7 @@ impl Slice {
             id,
             rest: AtomicI64::new(amount.micros()),
             hits: AtomicU32::new(0),
+            beside: AtomicU32::new(0),
             is_renewed: AtomicBool::new(false),
             told: AtomicBool::new(false),
             sent,
@@ -90,12 +95,12 @@ impl Slice {
 
     /// Pays a request, if there is enough for all of it. The next slice is due with the last request that can be paid,
     /// or with the first one after three quarters of the time.
-    pub(super) fn take(&self, asked: &Plain<'_>) -> Option<Paid> {
-        self.take_at(asked, self.sent.elapsed())
+    pub(super) fn take(&self, asked: &Plain<'_>, is_beside: bool) -> Option<Paid> {
+        self.take_at(asked, is_beside, self.sent.elapsed())
     }
 
     /// Takes from a slice of this age.
-    fn take_at(&self, asked: &Plain<'_>, age: Duration) -> Option<Paid> {
+    fn take_at(&self, asked: &Plain<'_>, is_beside: bool, age: Duration) -> Option<Paid> {
         let cost = asked.cost.micros();
         if age >= self.max_age {
             return None;
@@ -103,6 +108,9 @@ impl Slice {
         let left = |rest: i64| (rest >= cost).then(|| rest - cost);
         let rest = self.rest.fetch_update(Ordering::Relaxed, Ordering::Relaxed, left).ok()? - cost;
         self.hits.fetch_add(1, Ordering::Relaxed);
+        if is_beside {
+            self.beside.fetch_add(1, Ordering::Relaxed);
+        }
         let is_due = rest < cost || age >= self.max_age / 4 * 3;
         let renews = is_due && !self.is_renewed.swap(true, Ordering::Relaxed);
         let is_first = !self.told.load(Ordering::Relaxed) && !self.told.swap(true, Ordering::Relaxed);
@@ -113,6 +121,7 @@ impl Slice {
         Some(Paid {
             id: self.id,
             renews,
+            is_beside,
             charge: self.charge.part(asked),
             standing: Standing { limit, key, cost, remaining, more_at, before, overridden: false, override_label },
             observed_at: self.observed_at,
@@ -124,6 +133,9 @@ impl Slice {
     pub(super) fn put_back(&self, taken: &Paid) {
         self.rest.fetch_add(taken.charge.cost.micros(), Ordering::Relaxed);
         self.hits.fetch_sub(1, Ordering::Relaxed);
+        if taken.is_beside {
+            self.beside.fetch_sub(1, Ordering::Relaxed);
+        }
         if taken.standing.before.is_some() {
             self.told.store(false, Ordering::Relaxed);
         }
@@ -161,7 +173,8 @@ pub(super) fn spent_within(max_age: Duration) -> Duration {
 /// Calls are counted here, however the slice ends, because no call should wait for a counter.
 impl Drop for Slice {
     fn drop(&mut self) {
-        meter::slice_ended(self.charge.limit(), self.size, *self.hits.get_mut());
+        let (hits, beside) = (*self.hits.get_mut(), *self.beside.get_mut());
+        meter::slice_ended(self.charge.limit(), self.size, hits, hits - beside);
     }
 }
 
@@ -206,7 +219,7 @@ mod tests {
         #[expect(clippy::disallowed_methods, reason = "an instant to count from")]
         let slice = Slice::of(answer, 1, Instant::now(), SECOND, 0).unwrap();
         let request = LIMIT.key("k");
-        let renews = |age| slice.take_at(&request.plain().unwrap(), age).map(|paid| paid.renews);
+        let renews = |age| slice.take_at(&request.plain().unwrap(), false, age).map(|paid| paid.renews);
         assert_eq!(
             [749, 750, 750, 999, 1_000, 9_000].map(Duration::from_millis).map(renews),
             [Some(false), Some(true), Some(false), Some(false), None, None]
