@@ -20,6 +20,19 @@ async fn session(world: &World, callers: &[Callers]) -> PgConnection {
 }
 
 #[tokio::test]
+async fn each_function_for_callers_is_granted_to_some() {
+    let world = World::new().await;
+    let all = "select p.proname::text from pg_proc p
+                where p.pronamespace = 'tollgate'::regnamespace and p.proname !~ '^_'";
+    let mut all: Vec<String> = sqlx::query_scalar(all).fetch_all(&mut world.admin().await).await.unwrap();
+    let granted = [Callers::Applications, Callers::Operators, Callers::Reporters].map(Callers::functions);
+    let mut granted = granted.concat();
+    all.sort_unstable();
+    granted.sort_unstable();
+    assert_eq!(all, granted);
+}
+
+#[tokio::test]
 async fn an_application_may_ask_and_nothing_else() {
     let world = World::new().await;
     run(&mut owner(&world).await, "select tollgate.define('ten', 'token_bucket', 10, '1 day')").await;
