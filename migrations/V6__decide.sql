@@ -1,6 +1,6 @@
 -- The rule of the SQL functions, which are for callers without the library: what a row says at an instant, and what a
--- call makes of it. No function here reads a table. Amounts are micro-tokens and instants microseconds since 1970, in int8. Products are numeric, because they can
--- pass 2^63.
+-- call makes of it. No function here reads a table. Amounts are micro-tokens and instants microseconds since 1970, in
+-- int8. Products are numeric, because they can pass 2^63.
 
 -- PostgreSQL inlines helpers of one expression, and parses others at each call. So no expensive expression is passed
 -- for a parameter that occurs twice, and a helper that calls something stable is stable.
@@ -32,7 +32,7 @@ language sql immutable as $$
                      when 'f' then coalesce(ts + (at - ts) / period * period, at)
                      else at end $$;
 -- The instant that a row takes when it is written at a later one.
-create function tollgate._stands(flow "char", period int8, phase int8, ts int8, at int8) returns int8
+create function tollgate._written_at(flow "char", period int8, phase int8, ts int8, at int8) returns int8
 language sql immutable as $$
     select case when flow = 'g' and tollgate._step(at, phase, period) <= tollgate._step(ts, phase, period) then ts
                 else tollgate._fresh(flow, period, phase, ts, at) end $$;
@@ -45,8 +45,8 @@ language sql immutable as $$
                                    * (tollgate._step(at, phase, period) - tollgate._step(ts, phase, period))
                      else 0 end $$;
 -- The first instant at which a value has grown to a target. From full_at on the row is full, if that is not before ts.
-create function tollgate._reached(flow "char", rate int8, period int8, phase int8, value numeric, ts int8,
-                                  full_at int8, target numeric) returns int8 language sql immutable as $$
+create function tollgate._first_instant(flow "char", rate int8, period int8, phase int8, value numeric, ts int8,
+                                        full_at int8, target numeric) returns int8 language sql immutable as $$
     select case when value >= target then ts else least(
         case when flow = 'w' then 8210266876799999999 else tollgate._clamp(
             case when flow = 'g' then phase + tollgate._step(ts, phase, period) * period else ts end
@@ -58,7 +58,7 @@ create function tollgate._is_over(ts int8, full_at int8, now int8) returns bool 
 $$ select coalesce(full_at >= ts and full_at <= greatest(now, ts) and full_at < 8210266876799999999, false) $$;
 -- Whether a definition may read a row: capacity is no money, and money no capacity. A list of another kind does not
 -- count, and goes when the row is written.
-create function tollgate._fits(flow "char", value int8, ts int8, full_at int8, now int8, list int8[]) returns bool
+create function tollgate._may_read(flow "char", value int8, ts int8, full_at int8, now int8, list int8[]) returns bool
 language sql immutable as $$
     select value is null or coalesce(list[1] between 1 and 3, list is null)
            and (tollgate._is_over(ts, full_at, now) or coalesce(list[1] = 3, false) = (flow = 'w')) $$;
@@ -99,8 +99,8 @@ begin
             if max_debt = 9223372036854775807 then
                 raise exception using errcode = 'TG003', message = 'a debt this deep does not fit';
             end if;
-            return row(false, 0::int8, (top + level)::int8, v.at, greatest(v.at, tollgate._reached(flow, rate, period,
-                       phase, value, ts, full_at, taken - debt - top)), null::int8, null::int8, null::int8);
+            return row(false, 0::int8, (top + level)::int8, v.at, greatest(v.at, tollgate._first_instant(flow, rate,
+                       period, phase, value, ts, full_at, taken - debt - top)), null::int8, null::int8, null::int8);
         end if;
     else
         taken := case verb when 'debit' then amount when 'reset' then level
@@ -115,10 +115,10 @@ begin
         end if;
     end if;
     v := row(true, taken, top + level - taken, v.at, v.at, level - taken,
-             case when taken <> 0 then tollgate._stands(flow, period, phase, ts, v.at) end, null);
+             case when taken <> 0 then tollgate._written_at(flow, period, phase, ts, v.at) end, null);
     if v.new_ts is not null then
         v.full_at := case when flow = 'w' then case when v.new_value = 0 then v.new_ts else 8210266876799999999 end
-                          else tollgate._reached(flow, rate, period, phase, v.new_value, v.new_ts, null, 0) end;
+                          else tollgate._first_instant(flow, rate, period, phase, v.new_value, v.new_ts, null, 0) end;
         if full_at >= ts and full_at < v.full_at and flow <> 'w' then
             if value + tollgate._gained(flow, rate, period, phase, ts, full_at) < 0 then
                 taken := greatest(taken, 0) * case flow when 'c' then period else 1 end + (rate - 1);
@@ -128,7 +128,7 @@ begin
         end if;
     end if;
     if v.remaining < 0 and flow <> 'w' then
-        v.instant := greatest(v.at, tollgate._reached(flow, rate, period, phase,
+        v.instant := greatest(v.at, tollgate._first_instant(flow, rate, period, phase,
             case when v.new_ts is null then value else v.new_value end, coalesce(v.new_ts, ts),
             coalesce(v.full_at, full_at), -top));
     end if;
@@ -180,12 +180,13 @@ begin
     return hi::numeric * 4294967296 + (lo # (hi >> 1));
 end $$;
 -- The phase of a key's windows.
-create function tollgate._spread(limit_name text, key text, period int8) returns int8 language sql immutable as $$
+create function tollgate._phase(limit_name text, key text, period int8) returns int8 language sql immutable as $$
     select div(tollgate._hash(convert_to(limit_name, 'UTF8') || decode('ff', 'hex') || convert_to(key, 'UTF8'))
                * period, 18446744073709551616)::int8 $$;
 -- The fingerprint of a call with an id, as the library makes it: an id belongs to one call, whether the library or SQL
 -- makes it.
-create function tollgate._print(verb text, limit_name text, key text, micros int8) returns int8 language plpgsql as $$
+create function tollgate._fingerprint(verb text, limit_name text, key text, micros int8) returns int8
+language plpgsql as $$
 declare
     h numeric; bytes bytea := decode('ff00', 'hex');
 begin

@@ -12,7 +12,7 @@ returns table (kind text, shards int2, storage text, flow "char", rate int8, per
                phase int8, is_overridden bool, effect text, ends_at timestamptz) language sql stable as $$
     select d.kind, d.shards, d.storage, d.flow, d.rate, d.period,
            case d.flow when 'w' then 9223372036854775807 else d.capacity end, d.max_reserved,
-           case when d.flow = 'g' then coalesce(d.start, tollgate._spread(limit_name, of_key, d.period)) else 0 end,
+           case when d.flow = 'g' then coalesce(d.start, tollgate._phase(limit_name, of_key, d.period)) else 0 end,
            exists (select from tollgate.overrides o where o.name = limit_name and o.key = of_key)
            or exists (select from tollgate.overrides o where o.name = limit_name and o.key = ''),
            null::text, null::timestamptz
@@ -45,7 +45,7 @@ returns table (kind text, shards int2, storage text, flow "char", rate int8, per
            coalesce(n.period, d.period),
            case d.flow when 'w' then 9223372036854775807 else coalesce(n.capacity, d.capacity) end,
            coalesce(n.max_reserved, d.max_reserved),
-           case when d.flow = 'g' then coalesce(d.start, tollgate._spread(limit_name, of_key,
+           case when d.flow = 'g' then coalesce(d.start, tollgate._phase(limit_name, of_key,
                                                 coalesce(n.period, d.period))) else 0 end,
            n.rate is not null or s.share is not null, r.effect, r.ends_at
       from (select coalesce(as_of, clock_timestamp()) as at) c
@@ -175,7 +175,7 @@ begin
     elsif (cost <= possible) is not true then
         raise exception using errcode = 'TG004', message = format(
             'limit %L can never grant so much at once, at most %s', limit_name, greatest(possible, 0) * 0.000001);
-    elsif not tollgate._fits(flow, value, ts, full_at, now, list) then
+    elsif not tollgate._may_read(flow, value, ts, full_at, now, list) then
         raise exception using errcode = 'TG006', message = format(
             'limit %L is a wallet in its row or in its definition, and not in the other', limit_name);
     end if;

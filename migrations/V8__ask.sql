@@ -1,7 +1,7 @@
 -- Functions that ask: one limit, or several, all or none. A caller needs no right on the tables, and nothing of the
--- caller's search path is run. If row security is forced on the owner, the functions fail: a hidden row is not a missing
--- one. Variables have the collation of the caller's arguments, so each function names that of the columns with which
--- they are compared.
+-- caller's search path is run. If row security is forced on the owner, the functions fail: a hidden row is not a
+-- missing one. Variables have the collation of the caller's arguments, so each function names that of the columns with
+-- which they are compared.
 
 -- Asks one limit. It decides on the row as it was seen, and writes a grant if the row still is the same, so the
 -- decision could have been made then. If the row has changed, it locks the row and decides again. A refusal locks
@@ -43,7 +43,8 @@ begin
                       else least(value + tollgate._gained('c', d.rate, d.period, 0, since, at), 0) end;
         if level < micros - d.most then
             if micros <= d.most and not reserving then
-                at := greatest(at, tollgate._reached('c', d.rate, d.period, 0, value, since, null, micros - d.most));
+                at := greatest(at, tollgate._first_instant('c', d.rate, d.period, 0, value, since, null,
+                                                           micros - d.most));
                 retry := nullif(least(tollgate._instant(at), case when seen_full >= seen then seen_full end),
                                 timestamptz '262142-12-31 23:59:59.999999+00');
                 return row(false, 0, (d.most + level) * 0.000001, null, retry, retry - clock,
@@ -54,7 +55,7 @@ begin
         elsif seen_full <= greatest(clock, seen)
               or (tollgate._micros(seen_full) - since)::numeric * d.rate >= -value::numeric * d.period then
             level := level - micros;
-            v.full_at := tollgate._reached('c', d.rate, d.period, 0, level, at, null, 0);
+            v.full_at := tollgate._first_instant('c', d.rate, d.period, 0, level, at, null, 0);
             if d.storage = 'durable' then
                 update tollgate.durable r
                    set value = level, ts = greatest(clock, seen), full_at = tollgate._instant(v.full_at)
@@ -159,7 +160,7 @@ begin
                          d.most, case when reserving or d.flow = 'w' then d.max_reserved else 0 end, d.phase, r.value,
                          tollgate._micros(r.ts), r.ts, r.list, tollgate._micros(r.full_at), false,
                          case when u.rest >= 0 then row(true, a.micros, u.rest, u.at, u.at, u.rest - d.most, u.at,
-                             tollgate._reached('c', d.rate, d.period, 0, u.rest - d.most, u.at, null, 0)
+                             tollgate._first_instant('c', d.rate, d.period, 0, u.rest - d.most, u.at, null, 0)
                              )::tollgate._verdict end, d.is_overridden, null, null)::tollgate._item
                      order by d.storage = 'durable', a.name, a.key),
            min(c.clock), bool_and((u.rest >= 0) is true) and not looking, true, greatest(min(u.rest), 0), min(u.at),

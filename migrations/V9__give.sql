@@ -31,7 +31,7 @@ begin
     perform tollgate._admit(limit_name, q.kind, q.shards, q.flow, 0, 0, l.value, l.ts, l.full_at, now, l.list);
     -- The row first, then its call: the one lock order.
     if once is not null then
-        print := tollgate._print(verb, limit_name, key, micros);
+        print := tollgate._fingerprint(verb, limit_name, key, micros);
         clock := greatest(clock, tollgate._instant(l.ts));
         insert into tollgate.calls (part, name, key, id, asked, charges, answer, charged_at, kept_until)
         values (0, limit_name, key, once, print, '[]', '{}', clock,

@@ -8,9 +8,9 @@ select concat_ws(' ', tollgate.define('ten', 'token_bucket', 10, '100 days'),
 
 select string_agg(to_jsonb(l)::text, ' ' order by name) from tollgate.limits l;
 
-select tollgate._spread('window', 'k|' || chr(92), 3600000000)::text;
+select tollgate._phase('window', 'k|' || chr(92), 3600000000)::text;
 
-select tollgate._print('credit', 'money', 'k', 5)::text;
+select tollgate._fingerprint('credit', 'money', 'k', 5)::text;
 
 select concat_ws(' ', tollgate.credit('money', 'k', 5.5, 'id', '1 day'),
                       tollgate.credit('money', 'k', 5.5, 'id', '1 day'));

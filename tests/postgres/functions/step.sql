@@ -38,10 +38,10 @@ create function public.step(verb text, flow "char", limit_name text, key text, r
 language plpgsql security definer set search_path = pg_catalog as $$
 declare
     v tollgate._verdict; told text; mark text := case flow when 'w' then '{3}' else '' end;
-    phase int8 := case when flow = 'g' then coalesce(start, tollgate._spread(limit_name, key, period)) else 0 end;
+    phase int8 := case when flow = 'g' then coalesce(start, tollgate._phase(limit_name, key, period)) else 0 end;
     is_late boolean := verb = 'cancel' and greatest(now, ts) > ready_at; by_table text;
 begin
-    if not tollgate._fits(flow, value, ts, full_at, now, list) then
+    if not tollgate._may_read(flow, value, ts, full_at, now, list) then
         return 'TG006';
     end if;
     if verb in ('consume', 'reserve', 'check') then
