@@ -155,7 +155,7 @@ begin
             hint = 'Ask fewer at once, or let the owner replace tollgate._max_keys().';
     end if;
     -- `u` is what _decide() says in the usual case: without it a grant of three took 1.16 times as long, and a refusal
-    -- 0.87 times. tests/postgres/functions/walk.rs holds both to the limiter.
+    -- 0.87 times. tests/postgres/functions/rule.rs holds both to the plan.
     select array_agg(row(a.place, a.name, a.key, a.micros, d.kind, d.shards, d.storage, d.flow, d.rate, d.period,
                          d.most, case when reserving or d.flow = 'w' then d.max_reserved else 0 end, d.phase, r.value,
                          tollgate._micros(r.ts), r.ts, r.list, tollgate._micros(r.full_at), false,

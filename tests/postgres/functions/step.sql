@@ -16,8 +16,15 @@ begin
         insert into tollgate.durable
         values (0, limit_name, key, 0, value, tollgate._instant(ts), tollgate._instant(full_at), list);
     end if;
-    d := tollgate._ask(limit_name, key, amount * 0.000001, verb = 'reserve', verb = 'check', tollgate._instant(now),
-                       part * 0.000001, case when debt < 0 then -debt * 0.000001 end);
+    if part is null and debt >= 0 and now % 8 = 0 then
+        d := tollgate._ask_all(array[row(limit_name, key, amount * 0.000001, key = '')::tollgate.request],
+                               verb = 'reserve', verb = 'check', tollgate._instant(now));
+        -- The amounts of several requests are their own.
+        d.amount := case when d.granted then amount * 0.000001 else 0 end;
+    else
+        d := tollgate._ask(limit_name, key, amount * 0.000001, verb = 'reserve', verb = 'check',
+                           tollgate._instant(now), part * 0.000001, case when debt < 0 then -debt * 0.000001 end);
+    end if;
     told := case when d.granted then 'granted ' else 'denied ' end || (d.amount * 1000000)::int8 || ' '
             || (d.remaining * 1000000)::int8 || ' ' || tollgate._micros(d.decided_at) || ' '
             || case when d.granted then tollgate._micros(d.ready_at)
