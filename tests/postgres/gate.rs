@@ -53,6 +53,7 @@ mod verbs {
 
 mod wait {
     mod alternatives;
+    mod pace;
     mod raised;
     mod turn;
 }

@@ -19,8 +19,9 @@ impl Gate {
     ///
     /// Sleeps until the instant that the refusal names, and asks again; if another caller was quicker, it sleeps again.
     /// If the instant lies beyond the timeout, it returns the refusal at once. One gate serves the callers that wait
-    /// for one key in the order in which they came, whatever they cost. If a caller's timeout ends while others wait
-    /// before it, the caller is refused, even if its tokens are there. Waiting reserves nothing: callers of
+    /// for one key in the order in which they came, whatever they cost. If the tokens of several callers come at once,
+    /// the first caller asks, and then all callers whom its answer pays for. If a caller's timeout ends while others
+    /// wait before it, the caller is refused, even if its tokens are there. Waiting reserves nothing: callers of
     /// [`consume`](Self::consume) and other processes may take the tokens first. A caller who needs a promise calls
     /// [`reserve`](Self::reserve).
     ///
@@ -96,9 +97,9 @@ impl Gate {
             let sent = Instant::now();
             let denied = match self.decide(call.clone()).await {
                 Ok(Decision::Denied(denied)) => denied,
-                Ok(granted) => {
-                    waiter.granted();
-                    return Ok((granted, sent));
+                Ok(Decision::Granted(grant)) => {
+                    waiter.granted(&grant);
+                    return Ok((Decision::Granted(grant), sent));
                 }
                 // Without the early question, the caller would have slept through the outage.
                 Err(error) if is_early && (error.is_outage() || error.is_retryable()) => {

@@ -5,6 +5,7 @@
 
 mod hand_over;
 mod line;
+mod place;
 mod waiter;
 
 use std::collections::{BTreeSet, HashMap};
@@ -19,20 +20,26 @@ use crate::lock::lock;
 use crate::plan::{Item, Row};
 use hand_over::HandOvers;
 use line::Line;
+use place::Place;
 pub(super) use waiter::Turn;
-use waiter::{Place, Waiter};
+use waiter::Waiter;
 
 /// The callers that wait for tokens, row by row, in the order in which they came.
 ///
 /// If all slept until the same instant, all but one would ask for nothing: a thousand callers would ask half a million
 /// times, and a large cost would never be served. So only the first caller of a line sleeps until its tokens are there.
-/// Then it asks, and the next one comes forward, and goes by the balance that the first one leaves. So all callers
-/// whose tokens are there ask at once, and each asks once more than it is refused. A caller that is refused, because
-/// others took tokens, goes back to its place.
+/// Then it asks, and the last answer paces the line. A grant says how many tokens it leaves, and when the next one
+/// comes. As many callers as those tokens pay for ask at once, in one batch. If they pay for none, the next caller
+/// sleeps until the next token is there, or asks once and is refused, if it needs another amount. A caller that is
+/// refused, because others took tokens, goes back to its place.
+///
+/// Where tokens come evenly, a grant also counts on those that come while the next question is under way: as many as
+/// came while it was under way itself. Without them a bucket that fills up within one round trip would be full half of
+/// the time.
 ///
 /// A row may also be raised. This gate wakes the first caller of the line when it raises the row. Other processes
-/// notify no one, so the first caller asks every few seconds. In these cases, and if charges may lapse, the balance
-/// after its question is not known: the next caller asks when the first has its answer.
+/// notify no one, so the first caller asks every few seconds. If an answer does not say what it leaves, or the row was
+/// raised meanwhile, the next caller asks.
 ///
 /// A lease may be released at any time. So in the line of a concurrency limit the first caller asks now and then, and
 /// when this gate has released a lease that it does not leave to other processes.

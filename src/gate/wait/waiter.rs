@@ -9,11 +9,12 @@ use tokio::sync::{Notify, watch};
 use tokio::time::timeout_at;
 
 use super::line::{Line, Sleep, look};
+use super::place::Place;
 use super::{Lines, Waiters};
-use crate::algebra::{Ask, Flow, Timestamp};
-use crate::decision::{Decision, Denied, Grant};
+use crate::algebra::{Ask, Timestamp};
+use crate::decision::{Decision, Denied, Grant, Source};
 use crate::lock::lock;
-use crate::plan::{CheckedCall, Item, Row};
+use crate::plan::{CheckedCall, Item};
 use crate::reason::Reason;
 
 /// One of the callers. When it is dropped, it no longer waits.
@@ -25,16 +26,6 @@ pub(crate) struct Waiter<'w> {
     places: Vec<Place>,
     /// When it began to ask last.
     asked: Instant,
-    is_granted: bool,
-}
-
-/// The place of a caller in one line.
-pub(super) struct Place {
-    item: Item<Ask>,
-    /// The other rows over which its cost is split.
-    pub(super) others: Vec<Row>,
-    /// Whether a grant takes all of the cost from the row.
-    is_sole: bool,
 }
 
 /// The next step of a caller.
@@ -61,23 +52,10 @@ enum Look {
     },
 }
 
-impl Place {
-    /// The place of an item of a call.
-    fn of(item: &Item<Ask>, call: &CheckedCall) -> Self {
-        let others: Vec<_> = call.split_with(item).map(|other| other.target.rows.first.clone()).collect();
-        let is_sole = others.is_empty() && call.alternatives().nth(1).is_none();
-        Self { item: item.clone(), others, is_sole }
-    }
-
-    pub(super) fn row(&self) -> &Row {
-        &self.item.target.rows.first
-    }
-}
-
 impl<'w> Waiter<'w> {
     pub(super) fn new(waiters: &'w Waiters, number: u64) -> Self {
         let (woken, asked) = (Arc::new(Notify::new()), Instant::now());
-        Self { waiters, number, woken, places: Vec::new(), asked, is_granted: false }
+        Self { waiters, number, woken, places: Vec::new(), asked }
     }
 
     /// Takes a place in a line of each alternative, if each has a line. If an alternative has no line, and its row is
@@ -95,7 +73,7 @@ impl<'w> Waiter<'w> {
         for place in items.into_iter().map(|item| Place::of(item, call)) {
             if places.iter().all(|other| other.row() != place.row()) {
                 let left_until = self.waiters.left_until(&place.item).unwrap_or_else(Instant::now);
-                self.enter(&mut lines, &place, || Line::left_until(left_until));
+                self.enter(&mut lines, &place, left_until);
                 places.push(place);
             }
         }
@@ -173,12 +151,12 @@ impl<'w> Waiter<'w> {
                 is_certain = false;
                 continue;
             }
-            let sleep = line.sleep(&place.item);
+            let sleep = line.sleep(place);
             let is_due = sleep.due.is_some_and(|due| due.is_zero());
             if is_due || sleep.asks.is_zero() {
-                line.ask(&place.item, is_due && place.is_sole, self.number);
+                line.ask(place, self.number);
                 self.asked = Instant::now();
-                let is_early = !is_due && place.item.target.terms.flow != Flow::Leased;
+                let is_early = !is_due && !place.is_leased();
                 return Look::Turn(Turn::Ask { is_early });
             }
             is_certain &= sleep.due.is_some();
@@ -206,14 +184,14 @@ impl<'w> Waiter<'w> {
         for (place, denied) in &places {
             let is_new = stay.iter().all(|old| old.row() != place.row());
             let is_raised = lines.is_raised(place, self.asked);
-            let asks_at = is_raised.then(|| self.waiters.left_until(&place.item).unwrap_or_else(Instant::now));
+            let raised = is_raised.then(|| self.waiters.left_until(&place.item).unwrap_or_else(Instant::now));
             if is_new {
-                self.enter(&mut lines, place, || Line::behind(&place.item, denied));
+                self.enter(&mut lines, place, Instant::now());
             }
             let line = lines.by_row.get_mut(place.row()).expect("it was entered");
-            let has_asked = !line.enter(self.number, &self.woken);
-            if is_new || has_asked || line.is_first(self.number) {
-                line.hear(&place.item, denied, asks_at);
+            line.enter(self.number, &self.woken);
+            if line.goes_by(self.number) {
+                line.hear_refusal(place, denied, raised);
             }
         }
         for place in &gone {
@@ -227,7 +205,8 @@ impl<'w> Waiter<'w> {
         let mut lines = lock(&self.waiters.lines);
         for place in &self.places {
             let line = lines.by_row.get_mut(place.row()).expect("who has a place is in a line");
-            if !line.enter(self.number, &self.woken) {
+            line.enter(self.number, &self.woken);
+            if line.awaits(self.number) {
                 line.forget(Instant::now() + look());
             }
         }
@@ -244,9 +223,18 @@ impl<'w> Waiter<'w> {
         }
     }
 
-    /// Notes that it has its tokens.
-    pub(crate) fn granted(&mut self) {
-        self.is_granted = true;
+    /// Lets the lines of the limits that granted it go by the balances that it leaves, as far as the grant says them.
+    pub(crate) fn granted(&self, grant: &Grant) {
+        let mut lines = lock(&self.waiters.lines);
+        let is_known = |place: &&Place| grant.source == Source::Database && !place.is_leased();
+        for place in self.places.iter().filter(is_known) {
+            let is_raised = lines.is_raised(place, self.asked);
+            let line = lines.by_row.get_mut(place.row()).expect("who has a place is in a line");
+            let standing = grant.standings.iter().find(|standing| place.is_of(standing.limit.name(), &standing.key));
+            if let Some(standing) = standing.filter(|_| !is_raised && line.goes_by(self.number)) {
+                line.hear_grant(grant, standing, place.grown(standing.remaining, self.asked.elapsed()));
+            }
+        }
     }
 
     /// Waits for nothing any longer.
@@ -281,8 +269,9 @@ impl<'w> Waiter<'w> {
         }
     }
 
-    fn enter(&self, lines: &mut Lines, place: &Place, line: impl FnOnce() -> Line) {
-        let line = lines.by_row.entry(place.row().clone()).or_insert_with(line);
+    /// Takes a place in a line. If there was no line, its first caller asks at an instant.
+    fn enter(&self, lines: &mut Lines, place: &Place, asks_at: Instant) {
+        let line = lines.by_row.entry(place.row().clone()).or_insert_with(|| Line::asking_at(asks_at));
         line.places += 1;
         line.enter(self.number, &self.woken);
         for other in &place.others {
@@ -299,10 +288,8 @@ impl<'w> Waiter<'w> {
                 }
             }
         }
-        let is_raised = lines.is_raised(place, self.asked);
         let line = lines.by_row.get_mut(place.row()).expect("who has a place is in a line");
-        if !line.holds(self.number) && (line.awaits_answer() || !self.is_granted || is_raised) {
-            // It has asked, and the row may hold more than it took.
+        if line.awaits(self.number) {
             line.forget(self.waiters.left_until(&place.item).unwrap_or_else(Instant::now));
         }
         line.leave(self.number);
