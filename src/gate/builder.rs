@@ -9,8 +9,8 @@ use tokio::sync::watch;
 
 use super::Gate;
 use super::clock::Clock;
-use super::lanes::Width;
 use super::memory::{Ages, Memories, Prefetch, Refusals};
+use super::merge::Width;
 use super::outage::{Fallback, OnFailure};
 use super::server::Server;
 use super::shared::{Settings, Shared};

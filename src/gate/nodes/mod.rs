@@ -4,7 +4,7 @@ mod routes;
 
 use std::sync::Arc;
 
-use super::lanes::{Lanes, Width};
+use super::merge::{Lanes, Width};
 use super::reply::QueuedCall;
 use super::shared::Shared;
 use crate::error::Error;

@@ -2,7 +2,7 @@ use futures_util::future::select;
 use sqlx::PgPool;
 use tokio::sync::oneshot;
 
-use crate::gate::lanes::Lanes;
+use crate::gate::merge::Lanes;
 use crate::gate::server::Server;
 
 /// The lanes to a node. Its connections are closed when the entry's are, as they are the gate's own.

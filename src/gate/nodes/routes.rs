@@ -12,7 +12,7 @@ use super::catalogue::Node;
 use super::node_lanes::NodeLanes;
 use crate::error::{Error, Step, chain};
 use crate::gate::connection::{Connection, within};
-use crate::gate::lanes::{Lanes, Width};
+use crate::gate::merge::{Lanes, Width};
 use crate::gate::server::Server;
 use crate::gate::shared::Shared;
 use crate::lock::{read, write};
