@@ -17,7 +17,7 @@ const TOTAL: Limit = Limit::stepped_bucket("total", 15, EVER);
 const HOT: Limit = Limit::token_bucket("hot", 100_000, HOUR);
 
 /// A thread's metrics, each under its name and the values of its labels.
-fn measured(what: impl Future<Output = ()>) -> BTreeMap<String, f64> {
+fn measured(what: impl Future<Output = ()>) -> BTreeMap<String, u64> {
     let recorder = DebuggingRecorder::new();
     let snapshotter = recorder.snapshotter();
     metrics::with_local_recorder(&recorder, || on_one_thread(what));
@@ -26,8 +26,8 @@ fn measured(what: impl Future<Output = ()>) -> BTreeMap<String, f64> {
         let labels = key.key().labels().map(metrics::Label::value).filter(|label| !label.is_empty());
         let name = [key.key().name()].into_iter().chain(labels).collect::<Vec<_>>().join(" ");
         match value {
-            DebugValue::Counter(count) => Some((name, count.to_string().parse().unwrap())),
-            DebugValue::Gauge(value) => Some((name, value.into_inner())),
+            DebugValue::Counter(count) => Some((name, count)),
+            DebugValue::Gauge(value) => Some((name, format!("{value:.0}").parse().unwrap())),
             DebugValue::Histogram(_) => None,
         }
     });
@@ -35,7 +35,7 @@ fn measured(what: impl Future<Output = ()>) -> BTreeMap<String, f64> {
 }
 
 /// The counts of a metric, without its name.
-fn of<'m>(metrics: &'m BTreeMap<String, f64>, name: &str) -> Vec<(&'m str, f64)> {
+fn of<'m>(metrics: &'m BTreeMap<String, u64>, name: &str) -> Vec<(&'m str, u64)> {
     metrics.iter().filter_map(|(key, count)| Some((key.strip_prefix(name)?.trim_start(), *count))).collect()
 }
 
@@ -57,20 +57,20 @@ fn each_limit_that_a_call_asked_is_counted_and_each_call_once() {
     assert_eq!(
         of(&metrics, "tollgate_decisions_total"),
         [
-            ("gate each granted database", 15.0),
-            ("gate each untouched database", 2.0),
-            ("gate total denied database short", 2.0),
-            ("gate total granted database", 15.0),
-            ("limiter each granted database", 17.0),
+            ("gate each granted database", 15),
+            ("gate each untouched database", 2),
+            ("gate total denied database short", 2),
+            ("gate total granted database", 15),
+            ("limiter each granted database", 17),
         ]
     );
     assert_eq!(
         of(&metrics, "tollgate_calls_total"),
         [
-            ("gate each changed database", 15.0),
-            ("gate each denied database", 2.0),
-            ("gate each granted database", 15.0),
-            ("limiter each granted database", 17.0),
+            ("gate each changed database", 15),
+            ("gate each denied database", 2),
+            ("gate each granted database", 15),
+            ("limiter each granted database", 17),
         ]
     );
 }
@@ -86,12 +86,12 @@ fn a_call_that_several_slices_pay_is_counted_once() {
         }
         gate.close().await;
     });
-    let all = |name: &str, source: &str| -> f64 {
+    let all = |name: &str, source: &str| -> u64 {
         let counts = of(&metrics, name);
         counts.iter().filter(|(labels, _)| labels.ends_with(source)).map(|(_, count)| count).sum()
     };
-    assert!(all("tollgate_calls_total", "prefetched") > 0.0, "{metrics:?}");
-    assert_eq!(all("tollgate_decisions_total", "prefetched"), 2.0 * all("tollgate_calls_total", "prefetched"));
+    assert!(all("tollgate_calls_total", "prefetched") > 0, "{metrics:?}");
+    assert_eq!(all("tollgate_decisions_total", "prefetched"), 2 * all("tollgate_calls_total", "prefetched"));
 }
 
 #[test]
@@ -116,7 +116,7 @@ fn the_age_of_overrides_a_sweeper_at_work_and_calls_that_nobody_gives_back_are_t
         })
     };
     let (good, bad) = (metrics("charges", true), metrics("'[7]'", false));
-    assert!(good["tollgate_overrides_read_timestamp_seconds"] > 1.7e9, "{good:?}");
-    assert_eq!((good["tollgate_lapsed_left"], bad["tollgate_lapsed_left"]), (0.0, 1.0));
-    assert!(good["tollgate_sweeps_total"] > 0.0 && bad["tollgate_sweeps_total"] == 0.0, "{good:?} {bad:?}");
+    assert!(good["tollgate_overrides_read_timestamp_seconds"] > 1_700_000_000, "{good:?}");
+    assert_eq!((good["tollgate_lapsed_left"], bad["tollgate_lapsed_left"]), (0, 1));
+    assert!(good["tollgate_sweeps_total"] > 0 && bad["tollgate_sweeps_total"] == 0, "{good:?} {bad:?}");
 }
