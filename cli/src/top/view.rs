@@ -1,19 +1,12 @@
+use std::array::from_fn;
 use std::fmt::Display;
 use std::iter;
-use std::ops::ControlFlow;
 use std::time::Duration;
 
-use ratatui::Terminal;
-use ratatui::backend::TestBackend;
-use ratatui::crossterm::event::{KeyCode, KeyEvent, KeyModifiers};
-use ratatui::layout::{Constraint, Layout};
-use ratatui::style::{Color, Modifier, Style, Stylize};
-use ratatui::text::{Line, Text};
-use ratatui::widgets::{Cell, Paragraph, Row, Table};
-use tollgate::{Storage, Tokens};
+use tollgate::Tokens;
 
-use super::frame::{Frame, KeyLine, Sort, Totals};
-use crate::output::{counted, printable, span};
+use super::frame::{Frame, KeyLine, Sort};
+use crate::output::{BAD, CAUTION, FAINT, HEADING, counted, printable, span, styled};
 use crate::storage;
 
 /// The content of the screen.
@@ -30,44 +23,34 @@ impl View {
         Self { note: frame.away.clone(), frame, sort }
     }
 
-    /// Obeys a key of the keyboard, and breaks if that is the one that quits.
-    pub(super) fn press(&mut self, KeyEvent { code, modifiers, .. }: KeyEvent) -> ControlFlow<()> {
-        self.sort = match code {
-            KeyCode::Char('q') => return ControlFlow::Break(()),
-            KeyCode::Char('c') if modifiers.contains(KeyModifiers::CONTROL) => return ControlFlow::Break(()),
-            KeyCode::Char('t') => Sort::Taken,
-            KeyCode::Char('f') => Sort::Full,
-            KeyCode::Char('r') => Sort::Remaining,
-            KeyCode::Char('n') => Sort::Name,
+    /// Obeys a key of the keyboard. Returns whether it is one that quits.
+    pub(super) fn press(&mut self, key: u8) -> bool {
+        self.sort = match key {
+            b't' => Sort::Taken,
+            b'f' => Sort::Full,
+            b'r' => Sort::Remaining,
+            b'n' => Sort::Name,
             _ => self.sort,
         };
-        ControlFlow::Continue(())
+        matches!(key, b'q' | INTERRUPT)
     }
 
-    pub(super) fn draw(&self, canvas: &mut ratatui::Frame<'_>) {
-        let heights = [Constraint::Length(HEAD), Constraint::Min(2), Constraint::Length(FOOT)];
-        let [head, keys, foot] = Layout::vertical(heights).areas(canvas.area());
-        canvas.render_widget(self.head(), head);
-        canvas.render_widget(key_lines(&self.frame.sorted(self.sort), keys.height), keys);
-        let truth = "Refusals write nothing, so they are not seen here; grants of a gate share writes.";
-        let help = "sort by t taken, f full in, r remaining, n name; q quits";
-        canvas.render_widget(Text::from(vec![Line::default(), Line::from(truth).dim(), Line::from(help).dim()]), foot);
-    }
-
-    /// The same as plain text, as high as it needs to be.
+    /// As text, as wide and as high as it needs to be.
     pub(super) fn text(&self) -> String {
-        let keys = u16::try_from(self.frame.keys.len()).unwrap_or(u16::MAX / 2);
-        let height = HEAD + 1 + keys + FOOT;
-        let Ok(mut terminal) = Terminal::new(TestBackend::new(WIDTH, height));
-        let Ok(_) = terminal.draw(|canvas| self.draw(canvas));
-        let lines = terminal.backend().buffer().content().chunks(usize::from(WIDTH));
-        let line =
-            |cells: &[ratatui::buffer::Cell]| cells.iter().map(ratatui::buffer::Cell::symbol).collect::<String>();
-        // Without the last line, which is about the keyboard.
-        lines.take(usize::from(height - 1)).map(|cells| line(cells).trim_end().to_owned() + "\n").collect()
+        let lines = self.head().into_iter().chain(table(&self.frame.sorted(self.sort), usize::MAX));
+        lines.chain([String::new(), TRUTH.to_owned()]).map(|line| line.trim_end().to_owned() + "\n").collect()
     }
 
-    fn head(&self) -> Paragraph<'static> {
+    /// The lines of a screen of this size. Its terminal cuts off what is wider.
+    pub(super) fn lines(&self, width: usize, height: usize) -> Vec<String> {
+        let (mut lines, foot) = (self.head(), ["", TRUTH, HELP].map(|line| styled(FAINT, line)));
+        let mut sorted = self.frame.sorted(self.sort);
+        sorted.truncate(height.saturating_sub(lines.len() + 1 + foot.len()));
+        lines.extend(table(&sorted, width).into_iter().chain(foot));
+        lines
+    }
+
+    fn head(&self) -> Vec<String> {
         let Frame { at, seconds, tables, .. } = &self.frame;
         let order = match self.sort {
             Sort::Taken => "tokens taken",
@@ -76,101 +59,125 @@ impl View {
             Sort::Name => "name",
         };
         let since = seconds.map(|seconds| format!("  since {seconds:.1} s ago")).unwrap_or_default();
-        let about = format!("  {}{since}  by {order}", at.format("%Y-%m-%d %H:%M:%S UTC"));
-        let mut line = vec!["tollgate top".bold(), about.into()];
-        line.extend(self.note.as_ref().map(|note| format!("  {note}").red()));
-        let totals = tables.iter().map(|(storage, totals)| total(*storage, totals));
-        Paragraph::new(iter::once(Line::from(line)).chain(totals).collect::<Vec<_>>())
+        let note = self.note.as_ref().map(|note| styled(BAD, format!("  {note}"))).unwrap_or_default();
+        let about = format!("tollgate top  {}{since}  by {order}{note}", at.format("%Y-%m-%d %H:%M:%S UTC"));
+        let totals = tables.iter().map(|(storage, totals)| {
+            let (percent, rows) = (totals.percent, counted(totals.not_full, "row"));
+            let part = if percent < 100.0 { format!(", on {percent:.0} % of its pages") } else { String::new() };
+            format!("{}: {rows} not full{part}", storage::table(*storage))
+        });
+        iter::once(about).chain(totals).chain([String::new()]).collect()
     }
 }
 
-fn total(storage: Storage, totals: &Totals) -> Line<'static> {
-    let Totals { percent, not_full } = totals;
-    let (table, rows) = (storage::table(storage), counted(not_full, "row"));
-    let part = if *percent < 100.0 { format!(", on {percent:.0} % of its pages") } else { String::new() };
-    Line::from(format!("{table}: {rows} not full{part}"))
+/// The rows under their heads. If they are wider than the screen, the time until a row is full goes first, and then the
+/// middle of the names.
+fn table(lines: &[&KeyLine], width: usize) -> Vec<String> {
+    let heads = ["LIMIT", "KEY", "", "REMAINING", "", "TAKEN/s", "FULL IN"].map(str::to_owned);
+    let rows: Vec<_> = iter::once(heads).chain(lines.iter().map(|line| cells(line))).collect();
+    let mut widths: [usize; 7] =
+        from_fn(|cell| rows.iter().map(|row| row[cell].chars().count()).max().unwrap_or_default());
+    let sum =
+        |widths: &[usize]| widths.iter().filter(|width| **width > 0).map(|width| width + GAP.len()).sum::<usize>();
+    if sum(&widths) > width.saturating_add(GAP.len()) {
+        widths[FULL_IN] = 0;
+        let names = width.saturating_sub(sum(&widths[2..]) + GAP.len()).max(LEAST);
+        let key = widths[1];
+        widths[0] = widths[0].min(names.saturating_sub(key).max(names / 2));
+        widths[1] = key.min(names - widths[0]);
+    }
+    let text = |row: &[String; 7]| {
+        let cells = row.iter().zip(widths).enumerate().filter(|(_, (_, width))| *width > 0);
+        let aligned = cells.map(|(place, (cell, width))| match place {
+            REMAINING | TAKEN | FULL_IN => format!("{cell:>width$}"),
+            _ => format!("{:<width$}", cut(cell, width)),
+        });
+        aligned.collect::<Vec<_>>().join(GAP)
+    };
+    let color = |(row, line): (&[String; 7], &&KeyLine)| match line.remaining {
+        Some(remaining) if remaining.is_negative() => styled(BAD, text(row)),
+        Some(remaining) if remaining < Tokens::ONE => styled(CAUTION, text(row)),
+        _ => text(row),
+    };
+    iter::once(styled(HEADING, text(&rows[0]))).chain(rows[1..].iter().zip(lines).map(color)).collect()
 }
 
-fn key_lines(lines: &[&KeyLine], height: u16) -> Table<'static> {
-    let heads = ["LIMIT", "KEY", "REMAINING", "USED", "OF", "TAKEN/s", "LEASES", "FULL IN", "CLEARS IN", "STORAGE"];
-    let lengths = [NUMBER, NUMBER, CAPACITY, NUMBER, 6, NUMBER, NUMBER, 9].map(Constraint::Length);
-    let widths = [Constraint::Fill(2), Constraint::Fill(3)].into_iter().chain(lengths);
-    let lines = lines.iter().take(usize::from(height)).map(|line| key_line(line));
-    Table::new(lines, widths).header(header(heads))
-}
-
-fn key_line(line: &KeyLine) -> Row<'static> {
-    let taken = line.taken_per_second.map_or_else(unknown, |taken| {
-        let at_least = if taken > 0.0 && line.capacity.is_none() { "≥ " } else { "" };
-        format!("{at_least}{}", number(format_args!("{taken:.1}"), NUMBER - 2))
-    });
+/// Limit, key, override, balance, bar, rate, and the time until it is full.
+fn cells(line: &KeyLine) -> [String; 7] {
     let key = if line.key.is_empty() { "(all callers)".to_owned() } else { printable(&line.key) };
     let key = if line.shard == 0 { key } else { format!("{key} #{}", line.shard) };
-    let key = match line.rate_share {
-        Some(share) => format!("{key} (at {:.0} %)", share * 100.0),
-        None if line.overridden => format!("{key} (overridden)"),
-        None => key,
+    let state = match line.rate_share {
+        Some(share) => format!("at {:.0} %", share * 100.0),
+        None if line.overridden => "override".to_owned(),
+        None => String::new(),
     };
-    let cells = [
-        line.remaining.map_or_else(unknown, |remaining| number(remaining, NUMBER)),
-        number(line.used, NUMBER),
-        line.capacity.map_or_else(unknown, |capacity| number(capacity, CAPACITY)),
-        taken,
-        if line.leases > 0 { line.leases.to_string() } else { String::new() },
-        line.full_in.map_or_else(|| "never".to_owned(), short),
-        line.clears_in.map(short).unwrap_or_default(),
-    ];
-    let names = [printable(&line.limit), key].map(Cell::from);
-    let row = Row::new(names.into_iter().chain(cells.map(right)).chain([storage::name(line.storage).into()]));
-    if line.remaining.is_some_and(Tokens::is_negative) {
-        row.style(Style::new().fg(Color::Red))
-    } else if line.remaining.is_some_and(|remaining| remaining < Tokens::ONE) {
-        row.style(Style::new().fg(Color::Yellow))
-    } else {
-        row
+    let amount = match (line.remaining, line.capacity) {
+        (Some(remaining), Some(capacity)) => format!("{} of {}", number(remaining), number(capacity)),
+        (Some(remaining), None) => number(remaining),
+        (None, _) => format!("{} used", number(line.used)),
+    };
+    let taken = line.taken_per_second.map_or_else(
+        || "-".to_owned(),
+        |taken| {
+            let at_least = if taken > 0.0 && line.capacity.is_none() { "≥ " } else { "" };
+            format!("{at_least}{}", number(format_args!("{taken:.1}")))
+        },
+    );
+    let full = line.full_in.map_or_else(|| "never".to_owned(), short);
+    [printable(&line.limit), key, state, amount, bar(line).unwrap_or_default(), taken, full]
+}
+
+/// The balance as a share of the capacity.
+fn bar(line: &KeyLine) -> Option<String> {
+    let (remaining, capacity) = (line.remaining?.micros().max(0), line.capacity?.micros());
+    let filled = remaining / (capacity / BAR).max(1);
+    Some(format!("▕{}▏", (0..BAR).map(|place| if place < filled { '█' } else { '·' }).collect::<String>()))
+}
+
+/// A text in at most so many characters: names that begin alike often end otherwise.
+fn cut(text: &str, width: usize) -> String {
+    let length = text.chars().count();
+    if length <= width {
+        return text.to_owned();
     }
+    let tail = width.saturating_sub(1) / 2;
+    let head = width.saturating_sub(1) - tail;
+    text.chars().take(head).chain(['…']).chain(text.chars().skip(length - tail)).collect()
 }
 
-fn header<const N: usize>(heads: [&'static str; N]) -> Row<'static> {
-    let is_name = |head: &str| matches!(head, "LIMIT" | "KEY" | "STORAGE");
-    let cells = heads.map(|head| if is_name(head) { Cell::from(head) } else { right(head.to_owned()) });
-    Row::new(cells).style(Style::new().add_modifier(Modifier::BOLD))
-}
-
-/// A number in at most so many characters: with fewer decimals, or rounded. The table would cut its first digits off.
-fn number(number: impl Display, width: u16) -> String {
-    let (text, width) = (number.to_string(), usize::from(width));
+/// A number in a few characters, with two decimals at most.
+fn number(number: impl Display) -> String {
+    let text = number.to_string();
     match text.find('.').unwrap_or(text.len()) {
-        _ if text.len() <= width => text,
-        whole if whole <= width => text[..width].trim_end_matches('.').to_owned(),
-        _ => format!("{:.3e}", text.parse::<f64>().unwrap_or_default()),
+        whole if whole <= NUMBER => text[..text.len().min(whole + 3).min(NUMBER)].trim_end_matches('.').to_owned(),
+        _ => format!("{:.2e}", text.parse::<f64>().unwrap_or_default()),
     }
 }
 
-/// A span that fits: of two long units the first alone.
+/// A span in a few characters: of two long units the first alone.
 fn short(long: Duration) -> String {
     let text = span(long);
-    let is_long = text.len() > usize::from(NUMBER);
-    text.split_once(' ').filter(|_| is_long).map_or_else(|| text.clone(), |(first, _)| first.to_owned())
+    text.split_once(' ').filter(|_| text.len() > SPAN).map_or_else(|| text.clone(), |(first, _)| first.to_owned())
 }
 
-fn right(text: String) -> Cell<'static> {
-    Cell::from(Line::from(text).right_aligned())
-}
+const TRUTH: &str = "Refusals write nothing, so they are not seen here; grants of a gate share writes.";
+const HELP: &str = "sort by t taken, f full in, r remaining, n name; q quits";
 
-fn unknown() -> String {
-    "-".to_owned()
-}
+/// What Ctrl-C types.
+const INTERRUPT: u8 = 3;
 
-/// The headline, a line for each table, and an empty one.
-const HEAD: u16 = 4;
-/// An empty line, and two that explain.
-const FOOT: u16 = 3;
-/// Of plain text: wide enough for all columns.
-const WIDTH: u16 = 120;
-/// Of the columns of numbers and spans, and of that of capacities.
-const NUMBER: u16 = 11;
-const CAPACITY: u16 = 9;
+/// The columns of numbers.
+const REMAINING: usize = 3;
+const TAKEN: usize = 5;
+const FULL_IN: usize = 6;
+const GAP: &str = "  ";
+
+/// The cells of a bar.
+const BAR: i64 = 8;
+/// The characters of numbers and spans, and the least for both names together.
+const NUMBER: usize = 9;
+const SPAN: usize = 7;
+const LEAST: usize = 20;
 
 #[cfg(test)]
 mod tests {
@@ -178,13 +185,22 @@ mod tests {
 
     #[test]
     fn a_number_loses_its_last_digits_and_never_its_first() {
-        let tokens = |micros| number(Tokens::from_micros(micros), NUMBER);
-        assert_eq!(tokens(56_421_999_604_123), "56421999.60");
-        assert_eq!(tokens(-1_234_567_890_100_000), "-1234567890");
+        let tokens = |micros| number(Tokens::from_micros(micros));
+        assert_eq!(tokens(56_421_999_604_123), "56421999");
+        assert_eq!(tokens(-1_999_988), "-1.99");
+        assert_eq!(tokens(-1_234_567_890_100_000), "-1.23e9");
         assert_eq!(tokens(60_000_000), "60");
-        assert_eq!(tokens(i64::MIN), "-9.223e12");
-        assert_eq!(number(format_args!("{:.1}", 15_000_000.0), 9), "15000000");
+        assert_eq!(tokens(i64::MIN), "-9.22e12");
+        assert_eq!(number(format_args!("{:.1}", 15_000_000.0)), "15000000");
         assert_eq!(short(Duration::from_hours(24 * 365 * 400)), "399years");
         assert_eq!(short(Duration::from_hours(30)), "1day 6h");
+    }
+
+    #[test]
+    fn a_name_keeps_its_beginning_and_its_end() {
+        assert_eq!(cut("messages_per_minute", 19), "messages_per_minute");
+        assert_eq!(cut("messages_per_minute", 12), "messag…inute");
+        assert_eq!(cut("日本語の名前", 3), "日…前");
+        assert_eq!(cut("abc", 1), "…");
     }
 }

@@ -21,7 +21,12 @@ pub(crate) struct Terminal {
 impl Terminal {
     /// `tollgate` with these arguments, on a database and by a limits file, if there is one.
     pub(crate) fn start(world: &World, args: &[&str], limits: Option<&str>) -> Self {
-        let size = PtySize { rows: 30, cols: 140, ..PtySize::default() };
+        Self::of_width(140, world, args, limits)
+    }
+
+    /// The same on a terminal of so many columns.
+    pub(crate) fn of_width(cols: u16, world: &World, args: &[&str], limits: Option<&str>) -> Self {
+        let size = PtySize { rows: 30, cols, ..PtySize::default() };
         let pair = native_pty_system().openpty(size).unwrap();
         let mut command = CommandBuilder::new(env!("CARGO_BIN_EXE_tollgate"));
         command.args(args);
@@ -32,7 +37,7 @@ impl Terminal {
             None => command.env_remove("TOLLGATE_LIMITS"),
         }
         let child = pair.slave.spawn_command(command).unwrap();
-        let shown = Arc::new(Mutex::new(vt100::Parser::new(30, 140, 0)));
+        let shown = Arc::new(Mutex::new(vt100::Parser::new(30, cols, 0)));
         let (mut reader, screen) = (pair.master.try_clone_reader().unwrap(), shown.clone());
         std::thread::spawn(move || {
             let mut bytes = [0; 4096];

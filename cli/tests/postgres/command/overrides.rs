@@ -386,7 +386,7 @@ async fn a_slow_down_is_shown_and_lifted() {
     let inspected: Value = serde_json::from_str(&told(&["inspect", "send_message", "ada", "--json"])).unwrap();
     assert!((0.49..0.50).contains(&inspected["rate_share"].as_f64().unwrap()), "{inspected}");
     let top = told(&["top", "--once", "--interval", "100ms"]);
-    assert!(top.contains("ada (at 49 %)"), "{top}");
+    assert!(top.contains("ada  at 49 %"), "{top}");
     let reserved = ["override", "set", "send_message", "ada", "--deny", "--label", "pause", "--reason", "x"];
     let reserved = failure(&command(&world, &reserved));
     assert!(reserved.contains("this label belongs to slow_down and pause"), "{reserved}");
