@@ -89,8 +89,6 @@ mod algebra;
 mod balance;
 pub mod calendar;
 mod call;
-#[cfg(feature = "postgres")]
-mod checked;
 mod decision;
 mod driver_error;
 mod error;
@@ -121,6 +119,8 @@ mod parts;
 pub mod plan;
 #[cfg(not(feature = "unstable"))]
 mod plan;
+#[cfg(feature = "postgres")]
+mod prepare;
 mod reason;
 mod receipt;
 #[cfg(feature = "postgres")]

@@ -5,7 +5,7 @@ use crate::key::Key;
 
 /// The number of parts over which Citus distributes the tables; 0 on plain PostgreSQL.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub(crate) struct Parts(u16);
+pub struct Parts(u16);
 
 impl Parts {
     /// The most parts for which the column can hold all numbers.

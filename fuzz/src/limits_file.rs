@@ -89,7 +89,7 @@ fn toml(limits: &Limits) -> String {
 fn expect_answer(limit: &Limit) {
     let most = if limit.kind == LimitKind::Wallet { limit.max_reserved } else { limit.most() };
     let ask = |cost: Tokens| {
-        let plan = Plan::new([Verb::consume(limit.key("k").cost(cost)).with_id(1)])?;
+        let plan = Plan::new([Verb::consume(limit.key("k").cost(cost))])?;
         let (found, now) = (vec![None; plan.rows().len()], Timestamp::from_micros(0));
         plan.decide(&found, &[], now).answers.remove(0)
     };

@@ -176,10 +176,10 @@ impl Asked<'_> {
             Verb::check(request()),
             Verb::credit(request()),
             Verb::debit(request()),
-            Verb::reset(request()),
-            Verb::look(request()),
+            Verb::Reset(request()),
+            Verb::Look(request()),
         ] {
-            let plan = match Plan::new([call.with_id(1)]) {
+            let plan = match Plan::new([call]) {
                 Ok(plan) => plan,
                 Err(error) => {
                     expect_named(&error);

@@ -65,14 +65,14 @@ enum Verb {
 impl Verb {
     fn of(&self, receipt: Receipt) -> plan::Verb {
         match self {
-            Self::Settle(cost) => plan::Verb::settle(receipt, Tokens::from_micros(*cost)),
+            Self::Settle(cost) => plan::Verb::Settle(receipt, Tokens::from_micros(*cost)),
             Self::SettleEach(costs) => {
                 let costs: Vec<_> = costs.iter().map(|cost| Tokens::from_micros(*cost)).collect();
-                plan::Verb::settle_each(receipt, &costs)
+                plan::Verb::SettleEach(receipt, costs)
             }
-            Self::Cancel => plan::Verb::cancel(receipt),
-            Self::Renew => plan::Verb::renew(&receipt),
-            Self::Release => plan::Verb::release(&receipt),
+            Self::Cancel => plan::Verb::Cancel(receipt),
+            Self::Renew => plan::Verb::Renew(receipt),
+            Self::Release => plan::Verb::Release(receipt),
         }
     }
 }

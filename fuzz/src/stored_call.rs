@@ -19,7 +19,7 @@ pub fn stored_call(bytes: &[u8]) {
     let (row, now) = (input.row(&asked), Timestamp::from_micros(input.now));
     expect_repeated(&input, asked, row.clone(), now);
     let (charges, lapses_at) = (row.charges.clone(), row.lapses_at);
-    let plan = match Plan::new([Verb::lapse(row.clone())]) {
+    let plan = match Plan::new([Verb::Lapse(row.clone())]) {
         Ok(plan) => plan,
         Err(error) => return expect_named(&error),
     };
@@ -36,7 +36,7 @@ pub fn stored_call(bytes: &[u8]) {
 }
 
 fn expect_repeated(input: &Input, asked: Call, row: CallRow, now: Timestamp) {
-    let plan = Plan::new([Verb::consume(asked).with_id(1)]).expect("the call is right");
+    let plan = Plan::new([Verb::consume(asked)]).expect("the call is right");
     let outcome = plan.decide(&found(&input.rows, &plan), &[Some(row)], now);
     match answer(&outcome) {
         Some(Answer::Granted { source: Source::Repeated, receipt, .. }) => {
@@ -65,7 +65,7 @@ struct Input {
 impl Input {
     /// The row of a call that asks this, with the fields that the input says.
     fn row(&self, asked: &Call) -> CallRow {
-        let plan = Plan::new([Verb::consume(asked.clone()).with_id(1)]).expect("the call is right");
+        let plan = Plan::new([Verb::consume(asked.clone())]).expect("the call is right");
         let written = plan.decide(&vec![None; plan.rows().len()], &[None], Timestamp::from_micros(0)).calls;
         let Some(CallChange::Insert { row, .. }) = written.into_iter().next() else {
             panic!("{asked:?} is not stored")

@@ -1,7 +1,8 @@
+use std::cell::Cell;
 use std::collections::VecDeque;
 
 use tollgate::algebra::Timestamp;
-use tollgate::plan::{Answer, Plan, Verb};
+use tollgate::plan::{Answer, Plan, Under, Verb};
 use tollgate::{Error, Key, LimitKind, Tokens};
 
 use crate::arrival::Arrival;
@@ -98,16 +99,21 @@ impl Simulation {
             self.plans.clear();
         }
         let asked = self.trial.call(call);
-        // A plan whose call needs an id is for one call, and a rate that is cut changes each second.
-        let cost = Some(call.cost).filter(|_| !asked.needs_id() && !is_slowed);
-        let plan = self.plan_of(asked.with_id(self.made), call.at)?;
+        let has_id = Cell::new(false);
+        let draw = || {
+            has_id.set(true);
+            self.made
+        };
+        let plan = self.plan_of(asked, call.at, &draw)?;
+        // A plan whose call has an id is for one call, and a rate that is cut changes each second.
+        let cost = Some(call.cost).filter(|_| !has_id.get() && !is_slowed);
         self.plans.push((call.key.clone(), cost, plan));
         Ok(self.plans.len() - 1)
     }
 
     /// The plan of a call under the cuts of its limits.
-    fn plan_of(&self, call: Verb, at: Timestamp) -> Result<Plan, Error> {
-        Plan::new([call.under(|limit, _| self.rows.exception(limit, at))])
+    fn plan_of(&self, verb: Verb, at: Timestamp, draw: &dyn Fn() -> u128) -> Result<Plan, Error> {
+        Plan::under([verb], &Under { overrides: &|limit, _| self.rows.exception(limit, at), draw, ..Under::NOTHING })
     }
 
     /// Sends a call that was granted to the service. If it fails there, that is a report of trouble to all limits that
@@ -158,7 +164,7 @@ impl Simulation {
         };
         show(&self.rows, ended.at, None);
         if let Some(call) = call {
-            let plan = self.plan_of(call, ended.at)?;
+            let plan = self.plan_of(call, ended.at, Under::NOTHING.draw)?;
             self.rows.decide(&plan, ended.at)?;
         }
         show(&self.rows, ended.at, Some(granted_at));

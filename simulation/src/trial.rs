@@ -121,12 +121,14 @@ impl Trial {
         let ending = match (done_at, self.used) {
             (Some(done_at), Some(used)) => {
                 let left = if holds(done_at) { receipt.clone() } else { charges.into() };
-                Some((done_at, EndedBy::Work, Some(Verb::settle(left, used))))
+                Some((done_at, EndedBy::Work, Some(Verb::Settle(left, used))))
             }
-            (Some(done_at), None) => holds(done_at).then(|| (done_at, EndedBy::Work, Some(Verb::release(receipt)))),
+            (Some(done_at), None) => {
+                holds(done_at).then(|| (done_at, EndedBy::Work, Some(Verb::Release(receipt.clone()))))
+            }
             // A lapse is a settlement at nothing, at its instant and without the leases.
             (None, _) => {
-                lapses_at.map(|lapses_at| (lapses_at, EndedBy::Lapse, Some(Verb::settle(charges.into(), Tokens::ZERO))))
+                lapses_at.map(|lapses_at| (lapses_at, EndedBy::Lapse, Some(Verb::Settle(charges.into(), Tokens::ZERO))))
             }
         };
         [lease_over, ending].map(|end| end.map(|(at, by, call)| (Ended { at, call: number, by }, call)))
@@ -145,7 +147,7 @@ impl Rule {
     ///
     /// Those of [`Plan::new`].
     pub fn look(&self, key: &Key) -> Result<Look, Error> {
-        let plan = Plan::new([Verb::look(self.request(key))])?;
+        let plan = Plan::new([Verb::Look(self.request(key))])?;
         let (limit, key) = (self.limit.clone(), if self.is_global { Key::GLOBAL } else { key.clone() });
         Ok(Look { plan, terms: Terms::of(&limit, &key), limit, key })
     }

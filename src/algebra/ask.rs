@@ -32,13 +32,6 @@ pub(crate) struct Position {
     pub(crate) split: Option<usize>,
 }
 
-impl Position {
-    /// The option that gives it this place; none for a plain one.
-    pub(crate) fn option(self) -> Option<&'static str> {
-        self.alternative.map(|_| "first_of").or(self.split.map(|_| "split"))
-    }
-}
-
 /// Requests that take a part: as many tokens as there are.
 ///
 /// Each limit could give its balance, less the tokens that must stay behind and those of plain requests. All requests

@@ -110,12 +110,9 @@ pub(crate) struct Once {
 }
 
 impl Once {
-    /// The same, if the id and the span are valid.
-    pub(crate) fn checked(self) -> Result<Self, CallError> {
-        match id_fault(&self.id) {
-            Some(fault) => Err(fault),
-            None => self.span.map(checked_span).transpose().map(|_| self),
-        }
+    /// What is wrong with the id, or else with the span.
+    pub(super) fn fault(&self) -> Option<CallError> {
+        id_fault(&self.id).or(self.span.and_then(span_fault))
     }
 }
 
@@ -127,11 +124,10 @@ fn id_fault(id: &str) -> Option<CallError> {
     }
 }
 
-/// The span for which something is kept, if it is valid.
-pub(crate) fn checked_span(span: Duration) -> Result<Duration, CallError> {
-    match period_fault(span) {
-        None => Ok(span),
-        Some(LimitFault::PeriodZero | LimitFault::PeriodTooLong) => Err(CallError::SpanOutOfRange),
-        Some(_) => Err(CallError::SpanNotWholeMicros),
+/// What is wrong with a span for which something is kept.
+pub(super) fn span_fault(span: Duration) -> Option<CallError> {
+    match period_fault(span)? {
+        LimitFault::PeriodZero | LimitFault::PeriodTooLong => Some(CallError::SpanOutOfRange),
+        _ => Some(CallError::SpanNotWholeMicros),
     }
 }

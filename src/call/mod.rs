@@ -14,7 +14,8 @@ use crate::tokens::Tokens;
 pub use alternatives::{first_of, split};
 pub use fault::CallError;
 pub use id::CallName;
-pub(crate) use id::{Drawn, Keeping, Once, checked_span};
+use id::span_fault;
+pub(crate) use id::{Drawn, Keeping, Once};
 pub(crate) use plain::Plain;
 pub use request::Request;
 pub use stored::{CallRow, Given};
@@ -203,6 +204,22 @@ impl Call {
             Asked::FirstOf(alternatives) => (None, &alternatives[..]),
         };
         only.into_iter().chain(several.iter().flatten().flat_map(Wanted::requests))
+    }
+
+    /// The option that leaves it a choice between limits, if it has one.
+    pub(crate) fn choice(&self) -> Option<&'static str> {
+        let is_split = |wanted: &Wanted| matches!(wanted, Wanted::Split { .. });
+        match &self.asked {
+            Asked::FirstOf(_) => Some("first_of"),
+            Asked::Requests(wanted) if wanted.iter().any(is_split) => Some("split"),
+            _ => None,
+        }
+    }
+
+    /// The first fault of its making and of its options.
+    pub(crate) fn fault(&self) -> Option<CallError> {
+        let of_keeping = || self.keeping.and_then(|keeping| span_fault(keeping.span()));
+        self.fault.or_else(|| self.once.as_ref().and_then(Once::fault)).or_else(of_keeping)
     }
 
     fn alternatives_mut(&mut self) -> &mut [Vec<Wanted>] {

@@ -1,4 +1,4 @@
-use super::{Asked, Call, Request, Wanted};
+use super::{Call, Request};
 use crate::key::Key;
 use crate::limit::Limit;
 use crate::tokens::Tokens;
@@ -15,13 +15,8 @@ pub(crate) struct Plain<'r> {
 impl Call {
     /// Its requests, if it says nothing but them.
     pub(crate) fn plain(&self) -> Option<impl Iterator<Item = &Request>> {
-        let Self { asked, once, keeping, fault } = self;
-        let is_split = |wanted: &Wanted| matches!(wanted, Wanted::Split { .. });
-        let is_choice = match asked {
-            Asked::Request(_) => false,
-            Asked::Requests(wanted) => wanted.iter().any(is_split),
-            Asked::FirstOf(_) => true,
-        };
+        let Self { once, keeping, fault, .. } = self;
+        let is_choice = self.choice().is_some();
         (!is_choice && once.is_none() && keeping.is_none() && fault.is_none()).then(|| self.requests())
     }
 }

@@ -16,10 +16,10 @@ use super::server::Server;
 use super::shared::{Settings, Shared};
 use super::wait::Waiters;
 use crate::HOUR;
-use crate::checked::MAX_KEYS;
 use crate::limit::Limit;
 use crate::overrides::Overrides;
 use crate::parts::Parts;
+use crate::prepare::MAX_KEYS;
 use crate::store::Backend;
 
 /// The settings of a gate; made by [`Gate::builder`]. Every setting has a default that suits most services.

@@ -3,12 +3,12 @@ use std::time::Instant;
 use tokio::sync::{oneshot, watch};
 
 use crate::error::Error;
-use crate::plan::{Answer, CheckedCall};
+use crate::plan::{Answer, Operation};
 use crate::text::Text;
 
 /// A call in a queue.
 pub(super) struct QueuedCall {
-    pub(super) call: CheckedCall,
+    pub(super) call: Operation,
     pub(super) reply: Reply,
     /// Since when another transaction is known to lock a row that it asks for.
     pub(super) blocked_since: Option<Instant>,

@@ -3,16 +3,16 @@
 use sqlx::PgConnection;
 
 use super::Limiter;
-use crate::checked::{checked, expect_few, overruled, tell};
 use crate::error::Error;
 use crate::execution::{Answers, Execution, Look, only};
 use crate::meter::{self, By};
-use crate::plan::{Answer, CheckedCall, Plan, Verb};
+use crate::plan::{Answer, Operation, Plan, Verb};
+use crate::prepare::{expect_few, overruled, prepared, tell};
 use crate::store::{Store, by_table_and_part};
 
 impl Limiter {
-    pub(super) async fn decide(&self, conn: &mut PgConnection, call: Verb) -> Result<Answer, Error> {
-        let call = self.checked(call)?;
+    pub(super) async fn decide(&self, conn: &mut PgConnection, verb: Verb) -> Result<Answer, Error> {
+        let call = self.prepared(verb)?;
         if let Some(answer) = self.overruled(&call) {
             return Ok(answer);
         }
@@ -26,13 +26,13 @@ impl Limiter {
     pub(super) async fn decide_each<T>(
         &self,
         conn: &mut PgConnection,
-        calls: impl Iterator<Item = Verb>,
+        verbs: impl Iterator<Item = Verb>,
         convert: fn(Answer) -> T,
     ) -> Result<Vec<Result<T, Error>>, Error> {
         // Calls that are wrong, or already answered, are not planned.
         let (mut planned, mut answered) = (Vec::new(), Vec::new());
-        for call in calls {
-            answered.push(match self.checked(call) {
+        for verb in verbs {
+            answered.push(match self.prepared(verb) {
                 Ok(call) => self.overruled(&call).map(Ok).or_else(|| {
                     planned.push(call);
                     None
@@ -63,11 +63,11 @@ impl Limiter {
         Ok(each.collect())
     }
 
-    fn checked(&self, call: Verb) -> Result<CheckedCall, Error> {
-        checked(By::Limiter, call, self.backend.parts, self.max_keys, self.overrides.as_ref(), || self.at)
+    fn prepared(&self, verb: Verb) -> Result<Operation, Error> {
+        prepared(By::Limiter, verb, self.backend.parts, self.max_keys, self.overrides.as_ref(), || self.at)
     }
 
-    fn overruled(&self, call: &CheckedCall) -> Option<Answer> {
+    fn overruled(&self, call: &Operation) -> Option<Answer> {
         overruled(By::Limiter, call, self.overrides.as_ref(), || self.at)
     }
 

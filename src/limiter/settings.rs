@@ -5,9 +5,9 @@ use chrono::{DateTime, Utc};
 #[cfg(doc)]
 use super::BegunByHand;
 use super::Limiter;
-use crate::checked::MAX_KEYS;
 use crate::overrides::Overrides;
 use crate::parts::Parts;
+use crate::prepare::MAX_KEYS;
 use crate::store::Backend;
 
 /// # Settings

@@ -118,7 +118,7 @@ impl Limiter {
     ///
     /// Those of [`consume`](Self::consume).
     pub async fn balance(&self, conn: &mut PgConnection, request: Request) -> Result<Balance, Error> {
-        self.decide(conn, Verb::look(request)).await.map(Answer::balance)
+        self.decide(conn, Verb::Look(request)).await.map(Answer::balance)
     }
 
     /// Gives tokens, up to the capacity; a [wallet](crate::Limit::wallet) has none.
@@ -146,7 +146,7 @@ impl Limiter {
     ///
     /// Those of [`consume`](Self::consume).
     pub async fn reset(&self, tx: &mut impl InTransaction, request: Request) -> Result<Balance, Error> {
-        self.decide(tx.connection(), Verb::reset(request)).await.map(Answer::balance)
+        self.decide(tx.connection(), Verb::Reset(request)).await.map(Answer::balance)
     }
 
     /// Brings the charges of a receipt to their actual cost. An estimate that was too high gives tokens back. An
@@ -171,7 +171,7 @@ impl Limiter {
     ) -> Result<Settlement, Error> {
         let receipt = receipt.into();
         let actual = receipt.actual_cost(actual).inspect_err(|error| meter::wrong(By::Limiter, error))?;
-        self.decide(tx.connection(), Verb::settle(receipt, actual)).await.map(Answer::settlement)
+        self.decide(tx.connection(), Verb::Settle(receipt, actual)).await.map(Answer::settlement)
     }
 
     /// Settles with an actual cost for each request, in the order of the requests.
@@ -186,7 +186,7 @@ impl Limiter {
         receipt: impl Into<Receipt>,
         costs: &[Tokens],
     ) -> Result<Settlement, Error> {
-        self.decide(tx.connection(), Verb::settle_each(receipt.into(), costs)).await.map(Answer::settlement)
+        self.decide(tx.connection(), Verb::SettleEach(receipt.into(), costs.to_vec())).await.map(Answer::settlement)
     }
 
     /// Gives back the charges of a receipt, up to `ready_at`, and not later.
@@ -199,7 +199,7 @@ impl Limiter {
     /// [`Error::TooLateToCancel`] for a call that lapses and is ready: it lapses as before. Those of
     /// [`settle`](Self::settle).
     pub async fn cancel(&self, tx: &mut impl InTransaction, receipt: impl Into<Receipt>) -> Result<Settlement, Error> {
-        self.decide(tx.connection(), Verb::cancel(receipt.into())).await.map(Answer::settlement)
+        self.decide(tx.connection(), Verb::Cancel(receipt.into())).await.map(Answer::settlement)
     }
 
     /// Lets each lease of a receipt last for its limit's period from now on, and returns the receipt with the new ends.
@@ -211,7 +211,7 @@ impl Limiter {
     /// [`CallError::NothingAsked`](crate::CallError::NothingAsked) for a receipt without leases; those of
     /// [`consume`](Self::consume).
     pub async fn renew(&self, tx: &mut impl InTransaction, receipt: &Receipt) -> Result<Receipt, Error> {
-        self.decide(tx.connection(), Verb::renew(receipt)).await.map(|answer| answer.renewal(receipt))
+        self.decide(tx.connection(), Verb::Renew(receipt.clone())).await.map(|answer| answer.renewal(receipt))
     }
 
     /// Ends each lease of a receipt: its tokens are free when the transaction commits. Other charges stay as they are.
@@ -220,6 +220,6 @@ impl Limiter {
     ///
     /// Those of [`renew`](Self::renew).
     pub async fn release(&self, tx: &mut impl InTransaction, receipt: impl Into<Receipt>) -> Result<Settlement, Error> {
-        self.decide(tx.connection(), Verb::release(&receipt.into())).await.map(Answer::settlement)
+        self.decide(tx.connection(), Verb::Release(receipt.into())).await.map(Answer::settlement)
     }
 }

@@ -1,5 +1,5 @@
 //! Overrides of limits: other numbers, slower, deny or unlimited, for a key or for every key. `row.rs` says which one
-//! counts, and `Verb::under` in `plan` applies it.
+//! counts, and `Operation::of` in `plan` applies it.
 
 #![expect(clippy::disallowed_methods, reason = "the monotonic clock says how long ago the database's clock was read")]
 
@@ -26,7 +26,7 @@ use crate::key::Key;
 use crate::limit::Limit;
 use crate::lock;
 use crate::meter;
-use crate::plan::{Exception, Verb};
+use crate::plan::{Exception, OverrideOf};
 use crate::session::{self, Right};
 use fault::failed;
 pub use fault::{OverrideError, SlowDownFault};
@@ -175,23 +175,17 @@ impl Overrides {
 
     /// The exception that applies to a limit for a key, at an instant or at present.
     pub(crate) fn exception(&self, limit: &Limit, key: &Key, at: Option<Timestamp>) -> Option<Exception> {
-        if self.inner.is_empty.load(Ordering::Relaxed) {
-            return None;
-        }
-        self.inner.known(|known| {
-            let now = at.unwrap_or_else(|| known.now());
-            known.map.exception(limit, key, now.into())
-        })
+        self.each(at, |said| said(limit, key))
     }
 
-    /// The same call under the overrides of its limits, at an instant or at present.
-    pub(crate) fn over(&self, call: Verb, at: Option<Timestamp>) -> Verb {
+    /// Hands out what the overrides make of each limit for a key, at an instant or at present.
+    pub(crate) fn each<T>(&self, at: Option<Timestamp>, ask: impl FnOnce(&OverrideOf<'_>) -> T) -> T {
         if self.inner.is_empty.load(Ordering::Relaxed) {
-            return call;
+            return ask(&|_, _| None);
         }
         self.inner.known(|known| {
             let now: DateTime<Utc> = at.unwrap_or_else(|| known.now()).into();
-            call.under(|limit, key| known.map.exception(limit, key, now))
+            ask(&|limit, key| known.map.exception(limit, key, now))
         })
     }
 

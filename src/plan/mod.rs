@@ -31,14 +31,14 @@
 mod alteration;
 mod alternatives;
 mod answer;
-mod checked_call;
 mod cut;
 mod exception;
+mod gather;
 mod item;
 mod ledger;
+mod operation;
 mod overruled;
 mod own_row;
-mod requests;
 mod row;
 pub(crate) mod settlement;
 mod settling;
@@ -50,11 +50,12 @@ use std::cmp::Reverse;
 
 pub(crate) use alteration::Alteration;
 pub use answer::Answer;
-pub(crate) use checked_call::CheckedCall;
 pub use cut::Cut;
 pub use exception::{Exception, Ruling};
 pub(crate) use item::Item;
 pub use ledger::{CallChange, Change};
+pub use operation::Under;
+pub(crate) use operation::{Operation, OverrideOf};
 pub use row::Row;
 pub use verb::Verb;
 
@@ -70,7 +71,7 @@ use row::Rows;
 pub struct Plan {
     rows: Vec<Row>,
     names: Vec<CallName>,
-    calls: Vec<CheckedCall>,
+    calls: Vec<Operation>,
 }
 
 /// The answers to the calls of a plan, and the changes to write.
@@ -100,13 +101,22 @@ impl Plan {
     ///
     /// [`Error::Key`] and [`Error::Call`] for a call that is wrong, and [`Error::CostExceedsCapacity`] for one that can
     /// never be granted.
-    pub fn new(calls: impl IntoIterator<Item = Verb>) -> Result<Self, Error> {
-        calls.into_iter().map(Verb::checked).collect::<Result<Vec<_>, _>>().map(Self::of)
+    pub fn new(verbs: impl IntoIterator<Item = Verb>) -> Result<Self, Error> {
+        Self::under(verbs, &Under::NOTHING)
     }
 
-    /// Plans calls that are already checked.
-    pub(crate) fn of(mut calls: Vec<CheckedCall>) -> Self {
-        let mut rows: Vec<Row> = calls.iter().flat_map(CheckedCall::rows).flat_map(Rows::each).collect();
+    /// Plans calls under overrides, and with ids.
+    ///
+    /// # Errors
+    ///
+    /// Those of [`new`](Self::new).
+    pub fn under(verbs: impl IntoIterator<Item = Verb>, under: &Under<'_>) -> Result<Self, Error> {
+        verbs.into_iter().map(|verb| Operation::of(verb, under)).collect::<Result<Vec<_>, _>>().map(Self::of)
+    }
+
+    /// Plans operations.
+    pub(crate) fn of(mut calls: Vec<Operation>) -> Self {
+        let mut rows: Vec<Row> = calls.iter().flat_map(Operation::rows).flat_map(Rows::each).collect();
         rows.sort_unstable();
         rows.dedup();
         let mut names: Vec<_> = calls.iter().filter_map(|call| Some(call.own.as_ref()?.name.clone())).collect();
@@ -178,7 +188,7 @@ impl Plan {
     /// Whether a missing row may have to be inserted.
     #[must_use]
     pub fn inserts(&self) -> bool {
-        self.calls.iter().any(CheckedCall::inserts)
+        self.calls.iter().any(Operation::inserts)
     }
 
     /// Whether a call that inserts nothing asks a row that was not found. On Citus a wrong number of parts looks like a
@@ -210,7 +220,7 @@ impl Plan {
     }
 
     /// One of the calls.
-    pub(crate) fn call(&self, call: usize) -> &CheckedCall {
+    pub(crate) fn call(&self, call: usize) -> &Operation {
         &self.calls[call]
     }
 
@@ -247,7 +257,7 @@ impl Plan {
 
     /// Whether a call may repeat another.
     pub(crate) fn may_repeat(&self) -> bool {
-        self.calls.iter().any(CheckedCall::is_once)
+        self.calls.iter().any(Operation::is_once)
     }
 
     /// Whether a call has several alternatives.
@@ -257,7 +267,7 @@ impl Plan {
 
     /// The calls cut after the alternatives that these answers grant.
     pub(crate) fn up_to(&self, answers: &[Result<Answer, Error>]) -> Self {
-        let cut = |(call, answer): (&CheckedCall, &Result<Answer, Error>)| match answer {
+        let cut = |(call, answer): (&Operation, &Result<Answer, Error>)| match answer {
             Ok(Answer::Granted { alternative, .. }) => call.up_to(*alternative),
             _ => call.clone(),
         };
@@ -272,24 +282,19 @@ impl Plan {
 
     /// The first stale shard of each limit and key that some call resets, in lock order.
     pub(crate) fn stale(&self) -> Vec<Row> {
-        let mut stale: Vec<_> = self.calls.iter().filter_map(CheckedCall::stale).collect();
+        let mut stale: Vec<_> = self.calls.iter().filter_map(Operation::stale).collect();
         stale.sort_unstable();
         stale
     }
 
-    /// Whether a call resets something.
-    pub(crate) fn resets(&self, call: usize) -> bool {
-        self.calls[call].stale().is_some()
-    }
-
     /// Whether every call takes tokens, so that the balances may refuse it.
     pub(crate) fn takes(&self) -> bool {
-        self.calls.iter().all(CheckedCall::takes)
+        self.calls.iter().all(Operation::takes)
     }
 
     /// Whether nothing is locked or written for any call.
     pub(crate) fn looks(&self) -> bool {
-        self.calls.iter().all(CheckedCall::looks)
+        self.calls.iter().all(Operation::looks)
     }
 
     /// Whether some of the rows may suffice: a call has alternatives, or the only call takes from a limit with several

@@ -3,8 +3,8 @@
 use super::Plan;
 use super::alternatives::alternatives;
 use super::answer::Answer;
-use super::checked_call::CheckedCall;
 use super::item::{Item, Target};
+use super::operation::Operation;
 use crate::algebra::{Ask, Timestamp};
 use crate::decision::{Denied, Source};
 use crate::tokens::Tokens;
@@ -18,7 +18,7 @@ pub(super) fn denied(items: &[Item<Ask>], now: Timestamp) -> Option<Denied> {
     Denied::among(refusals, || denied().map(standing).collect(), now.into(), now.into(), Source::Override)
 }
 
-impl CheckedCall {
+impl Operation {
     /// Whether an override applies to a limit that it asks.
     pub(crate) fn is_overridden(&self) -> bool {
         self.targets().any(Target::is_overridden)

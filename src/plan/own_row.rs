@@ -1,7 +1,5 @@
 use std::time::Duration;
 
-use super::alteration::Alteration;
-use super::item::Item;
 use super::row::Row;
 use crate::DAY;
 use crate::algebra::{Ask, Timestamp};
@@ -18,6 +16,31 @@ pub(crate) struct OwnRow {
     /// The place of the name in its plan; 0 until it is planned.
     pub(super) place: usize,
     pub(super) role: Role,
+}
+
+/// The kinds of calls, each with the letter that begins its fingerprint.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+#[repr(u8)]
+pub(super) enum Kind {
+    /// It is never stored.
+    Ahead = b'a',
+    Consume = b't',
+    Reserve = b'r',
+    Credit = b'c',
+    Debit = b'd',
+}
+
+impl Kind {
+    /// Whether it changes one balance, whatever that is.
+    pub(super) fn changes_balance(self) -> bool {
+        matches!(self, Self::Credit | Self::Debit)
+    }
+
+    /// The span for which an id is kept, if its caller says none. Payment services repeat their webhooks for three days
+    /// and more.
+    fn remembered_for(self) -> Duration {
+        if self.changes_balance() { 31 * DAY } else { DAY }
+    }
 }
 
 /// How a call treats its row.
@@ -42,27 +65,22 @@ impl OwnRow {
         Self { name, place: 0, role }
     }
 
-    /// The row of a call that takes: an id belongs to the first request. If its caller gives no id, the row is named by
-    /// the least of its requests.
-    pub(super) fn of_items(items: &[Item<Ask>], keeping: Option<Keeping>, once: Option<Once>) -> Option<Self> {
-        let verb = if items.iter().any(|item| item.action.is_reserving()) { b'r' } else { b't' };
-        let (name, once) = match once {
-            Some(Once { id, span }) => {
-                (name(&items.first()?.target.rows.first, id.into_string()), Some(span.unwrap_or(DAY)))
-            }
-            None => (name(items.iter().map(|item| &item.target.rows.first).min()?, Drawn::default().to_string()), None),
+    /// The row of a call with an id, or with a span for which it is kept. An id belongs to the first request. If the
+    /// caller gives none, one is drawn, and the row is named by the least of the requests.
+    pub(super) fn of<'r>(
+        kind: Kind,
+        asked: impl Iterator<Item = (&'r Row, Ask)> + Clone,
+        keeping: Option<Keeping>,
+        once: Option<Once>,
+        drawn: impl Fn() -> Drawn,
+    ) -> Option<Self> {
+        let mut rows = asked.clone().map(|(row, _)| row);
+        let (row, id, once) = match once {
+            Some(Once { id, span }) => (rows.next()?, id.into_string(), Some(span.unwrap_or(kind.remembered_for()))),
+            None => (keeping.and(rows.min())?, drawn().to_string(), None),
         };
-        let asked = print(verb, keeping, items.iter().map(|item| (&item.target.rows.first, item.action)));
-        Some(Self::new(name, Role::Write { asked, keeping, once }))
-    }
-
-    /// The row of a credit or a debit. Payment services repeat their webhooks for three days and more.
-    pub(super) fn of_alteration(item: &Item<Alteration>, cost: Tokens, Once { id, span }: Once) -> Self {
-        let (verb, row) =
-            (if matches!(item.action, Alteration::Credit(_)) { b'c' } else { b'd' }, &item.target.rows.first);
-        let asked = print(verb, None, [(row, Ask::consume(cost))].into_iter());
-        let once = Some(span.unwrap_or(31 * DAY));
-        Self::new(name(row, id.into_string()), Role::Write { asked, keeping: None, once })
+        let name = CallName { part: row.part, name: row.name.clone(), key: row.key.clone(), id: id.into() };
+        Some(Self::new(name, Role::Write { asked: print(kind, keeping, asked), keeping, once }))
     }
 
     /// The stored call of a receipt, which settling uses up.
@@ -110,15 +128,11 @@ impl OwnRow {
     }
 }
 
-fn name(row: &Row, id: String) -> CallName {
-    CallName { part: row.part, name: row.name.clone(), key: row.key.clone(), id: id.into() }
-}
-
 /// The fingerprint of a call; the order of its requests does not matter. Rows keep it, so every release and platform
 /// must compute the same one.
-fn print<'r>(verb: u8, keeping: Option<Keeping>, requests: impl Iterator<Item = (&'r Row, Ask)>) -> i64 {
+fn print<'r>(kind: Kind, keeping: Option<Keeping>, requests: impl Iterator<Item = (&'r Row, Ask)>) -> i64 {
     let kept = keeping.map_or((0, 0), |keeping| (keeping.span().as_micros(), u8::from(keeping.lapses()) + 1));
-    let of_call = stable_hash([verb, kept.1].into_iter().chain(kept.0.to_le_bytes()));
+    let of_call = stable_hash([kind as u8, kept.1].into_iter().chain(kept.0.to_le_bytes()));
     let of_request = |(row, ask): (&Row, Ask)| {
         let names = row.name().bytes().chain([0xFF]).chain(row.key.as_str().bytes()).chain([0xFF]);
         stable_hash(names.chain(ask.print()))

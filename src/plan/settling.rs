@@ -39,20 +39,20 @@ impl Settling {
         Ok(Self { charges, rows, end })
     }
 
-    /// The charges of a receipt, with an actual cost for each request. A request without a cost stays as it is.
-    pub(super) fn at_costs(
-        receipt: Receipt,
-        cost: impl Fn(usize, &[Charge]) -> Result<Option<Tokens>, Error>,
-    ) -> Result<Self, Error> {
-        let of_request = |(place, charges): (usize, &[Charge])| match cost(place, charges)? {
-            Some(cost) if cost.is_negative() => {
-                Err(Error::of_call(&charges[0].limit, CallError::Cost(TokensError::Negative)))
-            }
-            cost => Ok(cost),
+    /// The cost of each charge of a receipt, from an actual cost for each request. A request without one stays as it is.
+    pub(super) fn costs(
+        receipt: &Receipt,
+        cost: impl Fn(usize, &[Charge]) -> Result<Option<Tokens>, CallError>,
+    ) -> Result<Vec<Tokens>, Error> {
+        let of_request = |(place, charges): (usize, &[Charge])| {
+            let cost = match cost(place, charges) {
+                Ok(Some(cost)) if cost.is_negative() => Err(CallError::Cost(TokensError::Negative)),
+                cost => cost,
+            };
+            cost.map_err(|source| Error::of_call(&charges[0].limit, source))
         };
         let costs = receipt.by_request().enumerate().map(of_request).collect::<Result<Vec<_>, Error>>()?;
-        let costs = by_charge(&receipt.charges, costs.into_iter());
-        Self::of(receipt.charges, End::Costs(costs))
+        Ok(by_charge(&receipt.charges, costs.into_iter()))
     }
 
     /// The rows that this may raise, and for each whether a lease ends there.

@@ -2,7 +2,7 @@
 //! description.
 
 use super::item::Target;
-use super::{Answer, CheckedCall, Cut, Exception, Outcome, Plan, Ruling, Verb};
+use super::{Answer, Cut, Exception, Operation, Outcome, Plan, Ruling, Under, Verb};
 use crate::algebra::{Rest, State, Timestamp};
 use crate::call::{Call, CallError};
 use crate::error::Error;
@@ -17,7 +17,7 @@ pub(super) const WALLET: Limit = Limit::wallet("wallet");
 
 /// Each thing that is true of a call, and what it counts.
 fn said(call: Verb) -> String {
-    let call = call.checked().unwrap();
+    let call = Operation::of(call, &Under::NOTHING).unwrap();
     let facts = [
         ("takes", call.takes()),
         ("looks", call.looks()),
@@ -26,7 +26,6 @@ fn said(call: Verb) -> String {
         ("stored", call.is_stored()),
         ("held", call.is_held()),
         ("inserts", call.inserts()),
-        ("raises", call.raises_balance()),
     ];
     let mut said: Vec<_> = facts.iter().filter(|(_, is_true)| *is_true).map(|(fact, _)| (*fact).to_owned()).collect();
     said.extend(call.lapses().map(|span| format!("lapses after {span:?}")));
@@ -46,7 +45,7 @@ pub(super) fn decided(calls: impl IntoIterator<Item = Verb>, found: &[Option<Sta
 
 /// The receipt of a granted call over missing rows.
 pub(super) fn receipt(call: impl Into<Call>) -> Receipt {
-    let plan = Plan::new([Verb::consume(call).with_id(1)]).unwrap();
+    let plan = Plan::new([Verb::consume(call)]).unwrap();
     let mut outcome = plan.decide(&vec![None; plan.rows().len()], &vec![None; plan.names().len()], NOW);
     let Ok(Answer::Granted { receipt, .. }) = outcome.answers.remove(0) else { panic!("{plan:?}") };
     receipt
@@ -65,12 +64,12 @@ fn a_call_that_takes_inserts_and_one_that_looks_does_not() {
         (Verb::consume(BUCKET.key("k").cost(0)), "takes, 1 rows"),
         (Verb::consume([BUCKET.key("k").cost(0), SHARDED.key("k")]), "takes, inserts, 4 rows"),
         (Verb::reserve([BUCKET.key("k"), BUCKET.key("l")]), "takes, inserts, 2 rows"),
-        (Verb::consume(SLOTS.key("k")).with_id(1), "takes, held, inserts, 1 rows"),
+        (Verb::consume(SLOTS.key("k")), "takes, held, inserts, 1 rows"),
         (Verb::consume(BUCKET.key("k").once("id")), "takes, may repeat, stored, inserts, 1 rows"),
         (Verb::consume(BUCKET.key("k").lapses_after(MINUTE)), "takes, stored, inserts, lapses after 60s, 1 rows"),
         (Verb::consume(BUCKET.key("k").tracked_for(MINUTE)), "takes, stored, inserts, 1 rows"),
         (Verb::check(SHARDED.key("k")), "looks, 3 rows"),
-        (Verb::look(SHARDED.key("k")), "looks, 3 rows"),
+        (Verb::Look(SHARDED.key("k")), "looks, 3 rows"),
     ] {
         assert_eq!(said(call), expected);
     }
@@ -80,16 +79,16 @@ fn a_call_that_takes_inserts_and_one_that_looks_does_not() {
 fn a_call_that_alters_says_what_it_raises() {
     let rest = Rest { tokens: Tokens::ONE, stood_at: NOW, until: NOW };
     for (call, expected) in [
-        (Verb::credit(BUCKET.key("k")), "raises, tokens of bucket, 1 rows"),
-        (Verb::credit(WALLET.key("k")), "inserts, raises, tokens of wallet, 1 rows"),
-        (Verb::credit(BUCKET.key("k").once("id")), "may repeat, stored, raises, tokens of bucket, 1 rows"),
-        (Verb::credit(SHARDED.key("k")), "inserts, raises, tokens of sharded, 3 rows"),
+        (Verb::credit(BUCKET.key("k")), "tokens of bucket, 1 rows"),
+        (Verb::credit(WALLET.key("k")), "inserts, tokens of wallet, 1 rows"),
+        (Verb::credit(BUCKET.key("k").once("id")), "may repeat, stored, tokens of bucket, 1 rows"),
+        (Verb::credit(SHARDED.key("k")), "inserts, tokens of sharded, 3 rows"),
         (Verb::debit(BUCKET.key("k")), "inserts, 1 rows"),
         (Verb::debit(BUCKET.key("k").cost(0)), "1 rows"),
-        (Verb::give_back(BUCKET.key("k"), rest), "raises, tokens of bucket, 1 rows"),
-        (Verb::give_back(SHARDED.key("k"), rest), "inserts, raises, tokens of sharded, 3 rows"),
-        (Verb::reset(SHARDED.key("k")), "inserts, raises, stale from shard 3, tokens of sharded, 3 rows"),
-        (Verb::reset(SLOTS.key("k")), "raises, stale from shard 1, lease of slots, 1 rows"),
+        (Verb::GiveBack(BUCKET.key("k"), rest), "tokens of bucket, 1 rows"),
+        (Verb::GiveBack(SHARDED.key("k"), rest), "inserts, tokens of sharded, 3 rows"),
+        (Verb::Reset(SHARDED.key("k")), "inserts, stale from shard 3, tokens of sharded, 3 rows"),
+        (Verb::Reset(SLOTS.key("k")), "stale from shard 1, lease of slots, 1 rows"),
     ] {
         assert_eq!(said(call), expected);
     }
@@ -98,18 +97,15 @@ fn a_call_that_alters_says_what_it_raises() {
 #[test]
 fn a_settlement_says_what_it_raises_and_whether_it_takes_more() {
     let charged = || receipt([BUCKET.key("k").cost(2), SLOTS.key("k")]);
-    let both = "settles, raises, tokens of bucket, lease of slots, 2 rows";
+    let both = "settles, tokens of bucket, lease of slots, 2 rows";
     for (call, expected) in [
-        (Verb::settle(charged(), Tokens::ONE), both),
-        (Verb::settle(charged(), Tokens::new(2)), "settles, raises, lease of slots, 2 rows"),
-        (Verb::settle(charged(), Tokens::new(3)), "settles, inserts, raises, lease of slots, 2 rows"),
-        (Verb::cancel(charged()), both),
-        (Verb::renew(&charged()), "settles, 1 rows"),
-        (Verb::release(&charged()), "settles, raises, lease of slots, 1 rows"),
-        (
-            Verb::cancel(receipt(BUCKET.key("k").lapses_after(MINUTE))),
-            "settles, stored, raises, tokens of bucket, 1 rows",
-        ),
+        (Verb::Settle(charged(), Tokens::ONE), both),
+        (Verb::Settle(charged(), Tokens::new(2)), "settles, lease of slots, 2 rows"),
+        (Verb::Settle(charged(), Tokens::new(3)), "settles, inserts, lease of slots, 2 rows"),
+        (Verb::Cancel(charged()), both),
+        (Verb::Renew(charged().clone()), "settles, 1 rows"),
+        (Verb::Release(charged().clone()), "settles, lease of slots, 1 rows"),
+        (Verb::Cancel(receipt(BUCKET.key("k").lapses_after(MINUTE))), "settles, stored, tokens of bucket, 1 rows"),
     ] {
         assert_eq!(said(call), expected);
     }
@@ -118,14 +114,16 @@ fn a_settlement_says_what_it_raises_and_whether_it_takes_more() {
 #[test]
 fn a_stored_call_that_lapses_gives_its_tokens_back() {
     let request = || BUCKET.key("k").lapses_after(MINUTE);
-    let row = decided([Verb::consume(request()).with_id(1)], &[None]).calls.remove(0).row().unwrap().clone();
-    assert_eq!(said(Verb::lapse(row)), "settles, stored, inserts, raises, tokens of bucket, 1 rows");
+    let row = decided([Verb::consume(request())], &[None]).calls.remove(0).row().unwrap().clone();
+    assert_eq!(said(Verb::Lapse(row)), "settles, stored, inserts, tokens of bucket, 1 rows");
 }
 
 #[test]
 fn a_call_lies_in_a_part_if_all_its_rows_do() {
     let parts = Parts::new(8);
-    let part = |calls: &[Request], parts| Verb::consume(calls.to_vec()).checked_for(parts).unwrap().part();
+    let part = |calls: &[Request], parts| {
+        Operation::of(Verb::consume(calls.to_vec()), &Under { parts, ..Under::NOTHING }).unwrap().part()
+    };
     let of = |key: &str| part(&[BUCKET.key(key)], parts);
     let other = (0..99).map(|key| key.to_string()).find(|key| of(key) != of("k")).unwrap();
     assert_eq!(of("k"), Some(parts.of(&Key::new("k").unwrap())));
@@ -136,7 +134,7 @@ fn a_call_lies_in_a_part_if_all_its_rows_do() {
 
 #[test]
 fn the_first_row_of_each_shard_is_the_same() {
-    let plan = Plan::new([Verb::look(SHARDED.key("k"))]).unwrap();
+    let plan = Plan::new([Verb::Look(SHARDED.key("k"))]).unwrap();
     assert!(plan.rows().iter().all(|row| row.first() == plan.rows()[0]));
 }
 
@@ -150,7 +148,8 @@ fn one_row_needs_a_balance_if_only_that_can_refuse_its_call() {
     assert_eq!(need(vec![Verb::consume([BUCKET.key("k"), BUCKET.key("l")])]), None);
     assert_eq!(need(vec![Verb::consume(BUCKET.key("k")), Verb::consume(BUCKET.key("k"))]), None);
     assert_eq!(need(vec![Verb::check(BUCKET.key("k"))]), None);
-    assert_eq!(need(vec![Verb::consume(BUCKET.key("k")).under(|_, _| Some(unlimited("")))]), None);
+    let free = Under { overrides: &|_, _| Some(unlimited("")), ..Under::NOTHING };
+    assert!(Plan::under([Verb::consume(BUCKET.key("k"))], &free).unwrap().need().is_none());
 }
 
 #[test]
@@ -176,7 +175,7 @@ fn an_absent_row_is_trusted_by_a_call_that_inserts_nothing() {
 #[test]
 fn a_plan_of_calls_that_take_may_be_refused_and_one_of_looks_locks_nothing() {
     let plan = |calls: [Verb; 2]| Plan::new(calls).unwrap();
-    let (take, look) = (|| Verb::consume(BUCKET.key("k")), || Verb::look(BUCKET.key("k")));
+    let (take, look) = (|| Verb::consume(BUCKET.key("k")), || Verb::Look(BUCKET.key("k")));
     let facts = |calls| {
         let plan = plan(calls);
         (plan.takes(), plan.looks())
@@ -208,7 +207,7 @@ fn a_call_with_an_id_has_a_name_and_may_repeat() {
     let (without, once) = (|| Verb::consume(BUCKET.key("k")), || Verb::consume(BUCKET.key("k").once("id")));
     let plan = Plan::new([without(), once()]).unwrap();
     assert_eq!(([plan.name_of(0), plan.name_of(1)], plan.may_repeat()), ([None, Some(0)], true));
-    let plan = Plan::new([without(), Verb::consume(BUCKET.key("k").lapses_after(MINUTE)).with_id(1)]).unwrap();
+    let plan = Plan::new([without(), Verb::consume(BUCKET.key("k").lapses_after(MINUTE))]).unwrap();
     assert_eq!((plan.name_of(1), plan.may_repeat()), (Some(0), false));
 }
 
@@ -218,11 +217,11 @@ fn the_stored_call_of_a_settlement_is_assumed_to_be_there() {
     let request = || BUCKET.key("k").cost(2).once("id").lapses_after(MINUTE);
     let charged = || receipt(request());
     let assumed = |calls: Vec<Verb>| Plan::new(calls).unwrap().assumed();
-    let rows = assumed(vec![Verb::consume(BUCKET.key("l")), Verb::settle(charged(), Tokens::ONE)]);
+    let rows = assumed(vec![Verb::consume(BUCKET.key("l")), Verb::Settle(charged(), Tokens::ONE)]);
     let [Some(row)] = rows.as_slice() else { panic!("{rows:?}") };
     assert_eq!((&row.charges, row.used), (&charged().charges, false));
-    assert_eq!(assumed(vec![Verb::settle(charged(), Tokens::ONE), Verb::consume(request())]), [None]);
-    assert_eq!(assumed(vec![Verb::cancel(charged())]), [None]);
+    assert_eq!(assumed(vec![Verb::Settle(charged(), Tokens::ONE), Verb::consume(request())]), [None]);
+    assert_eq!(assumed(vec![Verb::Cancel(charged())]), [None]);
     assert_eq!(assumed(vec![Verb::consume(BUCKET.key("k"))]), []);
 }
 
@@ -245,7 +244,9 @@ fn a_call_that_was_cut_and_refused_falls_short_of_the_whole() {
 
 #[test]
 fn a_share_of_a_split_names_the_others() {
-    let call = Verb::consume(split(3, [BUCKET.key("k"), BUCKET.key("l"), BUCKET.key("m")])).checked().unwrap();
+    let call =
+        Operation::of(Verb::consume(split(3, [BUCKET.key("k"), BUCKET.key("l"), BUCKET.key("m")])), &Under::NOTHING)
+            .unwrap();
     let with = |place: usize| -> Vec<_> {
         call.split_with(&call.asked()[place]).map(|item| item.target.key().as_str()).collect()
     };
@@ -254,7 +255,7 @@ fn a_share_of_a_split_names_the_others() {
 
 #[test]
 fn the_fraction_of_a_call_is_not_stored() {
-    let call = Verb::consume(BUCKET.key("k").once("id")).checked().unwrap();
+    let call = Operation::of(Verb::consume(BUCKET.key("k").once("id")), &Under::NOTHING).unwrap();
     assert!(!call.fraction(0.5).unwrap().is_stored());
 }
 
@@ -269,17 +270,17 @@ fn denied(label: &str) -> Exception {
 
 #[test]
 fn a_call_says_which_overrides_apply_to_it() {
-    let call = |said: fn(&str) -> Option<Exception>| -> CheckedCall {
-        let call = Verb::consume([BUCKET.key("k"), SHARDED.key("k")]).under(|limit, _| said(limit.name()));
-        call.checked().unwrap()
+    let call = |said: fn(&str) -> Option<Exception>| -> Operation {
+        let under = Under { overrides: &|limit, _| said(limit.name()), ..Under::NOTHING };
+        Operation::of(Verb::consume([BUCKET.key("k"), SHARDED.key("k")]), &under).unwrap()
     };
     let plain = call(|_| None);
     let labelled = call(|name| (name == "sharded").then(|| denied("abuse")));
     let other = call(|name| (name == "sharded").then(|| denied("other")));
-    assert_eq!([&plain, &labelled].map(CheckedCall::is_overridden), [false, true]);
+    assert_eq!([&plain, &labelled].map(Operation::is_overridden), [false, true]);
     assert_eq!(plain.overridden().count(), 0);
     assert_eq!(labelled.overridden().collect::<Vec<_>>(), [("sharded", "abuse")]);
-    let is_as = |one: &CheckedCall, other| one.is_overridden_as(other);
+    let is_as = |one: &Operation, other| one.is_overridden_as(other);
     assert_eq!([is_as(&labelled, &labelled), is_as(&labelled, &other), is_as(&plain, &labelled)], [true, false, false]);
     assert_eq!(labelled.targets().map(Target::override_label).collect::<Vec<_>>(), ["", "abuse"]);
 }
@@ -288,7 +289,8 @@ fn a_call_says_which_overrides_apply_to_it() {
 fn the_first_alternative_that_is_not_denied_is_told() {
     let undenied = |keys: &'static [&'static str]| {
         let call = Verb::consume(first_of([[BUCKET.key("k")], [BUCKET.key("l")]]));
-        call.under(|_, key| keys.contains(&key.as_str()).then(|| denied(""))).checked().unwrap().undenied(NOW)
+        let overrides = |_: &Limit, key: &Key| keys.contains(&key.as_str()).then(|| denied(""));
+        Operation::of(call, &Under { overrides: &overrides, ..Under::NOTHING }).unwrap().undenied(NOW)
     };
     assert_eq!(undenied(&[]), Ok(0));
     assert_eq!(undenied(&["k"]), Ok(1));
@@ -297,8 +299,7 @@ fn the_first_alternative_that_is_not_denied_is_told() {
 
 #[test]
 fn an_answer_tells_how_long_its_call_is_stored() {
-    let stored_for =
-        |call: Call| decided([Verb::consume(call).with_id(1)], &[None]).answers[0].as_ref().unwrap().stored_for();
+    let stored_for = |call: Call| decided([Verb::consume(call)], &[None]).answers[0].as_ref().unwrap().stored_for();
     assert_eq!(stored_for(BUCKET.key("k").into()), None);
     assert_eq!(stored_for(BUCKET.key("k").lapses_after(HOUR)), Some(HOUR));
 }
@@ -328,9 +329,10 @@ fn other_numbers_keep_the_period_that_the_caller_names() {
     let numbers = |_: &Limit, _: &Key| {
         Some(Exception { numbers: Some(Limit::fixed_window("window", 5, DAY)), ..Exception::default() })
     };
-    let ask = || Verb::consume(request()).under(numbers);
-    let row = decided([ask()], &[None]).changes.remove(0).state;
-    let Ok(Answer::Denied(denied)) = decided([ask()], &[Some(row)]).answers.remove(0) else { panic!("5 are enough") };
+    let under = Under { overrides: &numbers, ..Under::NOTHING };
+    let decided = |row| Plan::under([Verb::consume(request())], &under).unwrap().decide(&[row], &[], NOW);
+    let row = decided(None).changes.remove(0).state;
+    let Ok(Answer::Denied(denied)) = decided(Some(row)).answers.remove(0) else { panic!("5 are enough") };
     assert_eq!(denied.retry_at, Some(until.into()));
     // A later period may be longer, and no row may be swept too early.
     assert_eq!(receipt([request()]).charges[0].period, 2 * 3_601_000_000);

@@ -15,7 +15,7 @@ use crate::call::CallRow;
 use crate::error::{Error, Step, chain};
 use crate::execution::Execution;
 use crate::meter;
-use crate::plan::{Plan, Row, Verb};
+use crate::plan::{Plan, Row, Under, Verb};
 use crate::session::{self, Right, Session};
 use crate::store::{Backend, Store, begin, defaults, timed_out, unreaped};
 
@@ -197,8 +197,8 @@ impl Reaper {
         lock_timeout: Duration,
         raised: Raised<'_>,
     ) -> Result<Reaped, Error> {
-        let calls = lapsed.iter().map(|call| Verb::lapse(call.clone()).checked_for(self.backend.parts));
-        let plan = Plan::of(calls.collect::<Result<_, _>>()?);
+        let verbs = lapsed.iter().cloned().map(Verb::Lapse);
+        let plan = Plan::under(verbs, &Under { parts: self.backend.parts, ..Under::NOTHING })?;
         let begun = begin(conn, self.backend, lock_timeout, TIMEOUT).await;
         let mut tx =
             begun.map_err(|source| Error::Database { step: Step::Begin, limit: None, source: source.into() })?;

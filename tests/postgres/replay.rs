@@ -238,10 +238,10 @@ async fn tell_both(
         |receipt: &Index| (!receipts.is_empty()).then(|| receipts.swap_remove(receipt.index(receipts.len())));
     let mut plan = |call| planned(memory.call(call, now.into()));
     let (database, plan) = match verb.clone() {
-        Verb::Balance(ask) => (done(limiter.balance(tx.0, ask.clone()).await), plan(plan::Verb::look(ask))),
+        Verb::Balance(ask) => (done(limiter.balance(tx.0, ask.clone()).await), plan(plan::Verb::Look(ask))),
         Verb::Cancel(receipt) => {
             let receipt = use_up(&receipt)?;
-            (settled(limiter.cancel(tx, receipt.clone()).await), plan(plan::Verb::cancel(receipt)))
+            (settled(limiter.cancel(tx, receipt.clone()).await), plan(plan::Verb::Cancel(receipt)))
         }
         Verb::Check(ask) => {
             let told = granted(limiter.check(tx.0, ask.clone()).await);
@@ -264,7 +264,7 @@ async fn tell_both(
             };
             (told, booked(memory.call(plan::Verb::reserve(ask), now.into())))
         }
-        Verb::Reset(ask) => (done(limiter.reset(tx, ask.clone()).await), plan(plan::Verb::reset(ask))),
+        Verb::Reset(ask) => (done(limiter.reset(tx, ask.clone()).await), plan(plan::Verb::Reset(ask))),
         Verb::Settle(receipt, actual) => {
             let receipt = use_up(&receipt)?;
             // Tokens that are used beyond an estimate are lost where its row was swept.
@@ -274,7 +274,7 @@ async fn tell_both(
                 // Nothing was changed, so the receipt is still good.
                 receipts.push(receipt.clone());
             }
-            (told, plan(plan::Verb::settle(receipt, actual)))
+            (told, plan(plan::Verb::Settle(receipt, actual)))
         }
     };
     keep(&database, receipts);

@@ -27,7 +27,7 @@ fn looking_changes_nothing() {
         let mut world = spent(&limit, 2);
         let before = world.clone();
         for _ in 0..2 {
-            assert_eq!(world.balance(Verb::look(limit.global()), T0).remaining, tokens(full - 2));
+            assert_eq!(world.balance(Verb::Look(limit.global()), T0).remaining, tokens(full - 2));
         }
         assert_eq!(world, before);
     }
@@ -37,7 +37,7 @@ fn looking_changes_nothing() {
 fn a_reset_fills_up() {
     let mut world = spent(&FIVE, 5);
     world.denied(FIVE.global(), T0);
-    world.balance(Verb::reset(FIVE.global()), T0);
+    world.balance(Verb::Reset(FIVE.global()), T0);
     assert_eq!(world.granted(FIVE.global(), T0), tokens(4));
 }
 
@@ -55,7 +55,7 @@ fn a_clock_that_goes_back_changes_no_balance_and_no_instant() {
 #[test]
 fn a_reset_brings_a_row_from_the_future_back() {
     let mut world = World::left(&BUCKET.global(), tokens(-5), sec(100));
-    world.balance(Verb::reset(BUCKET.global()), sec(70));
+    world.balance(Verb::Reset(BUCKET.global()), sec(70));
     assert_eq!(world.state(&BUCKET.global()), Some(used(0, sec(70), sec(70))));
 }
 

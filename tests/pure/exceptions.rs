@@ -1,7 +1,7 @@
 //! The overrides of operators over limits, decided by the plan.
 
 use tollgate::algebra::{State, Timestamp};
-use tollgate::plan::{Answer, CallChange, Exception, Outcome, Plan, Ruling, Verb};
+use tollgate::plan::{Answer, CallChange, Exception, Outcome, Plan, Ruling, Under, Verb};
 use tollgate::{Call, Denied, Error, Key, Limit, MINUTE, Reason, Request, Source, Tokens, first_of, split};
 
 const TEN: Limit = Limit::token_bucket("ten", 10, MINUTE);
@@ -11,7 +11,7 @@ fn at(seconds: i64) -> Timestamp {
     Timestamp::from_micros(seconds * 1_000_000)
 }
 
-fn says(name: &'static str, exception: Exception) -> impl Fn(&Limit, &Key) -> Option<Exception> {
+fn says(name: &str, exception: Exception) -> impl Fn(&Limit, &Key) -> Option<Exception> {
     move |limit, _| (limit.name() == name).then(|| exception.clone())
 }
 
@@ -27,8 +27,8 @@ fn numbers(limit: &Limit) -> Exception {
     Exception { numbers: Some(limit.clone()), ..Exception::default() }
 }
 
-fn decide(call: Verb, rows: &[Option<State>], now: Timestamp) -> Outcome {
-    Plan::new([call]).unwrap().decide(rows, &[], now)
+fn decide(plan: Result<Plan, Error>, rows: &[Option<State>], now: Timestamp) -> Outcome {
+    plan.unwrap().decide(rows, &[], now)
 }
 
 fn only(outcome: Outcome) -> Answer {
@@ -39,8 +39,12 @@ fn denied(answer: Answer) -> Denied {
     if let Answer::Denied(denied) = answer { denied } else { panic!("{answer:?}") }
 }
 
-fn of(call: impl Into<Call>, exception: Exception) -> Verb {
-    Verb::consume(call).under(says("ten", exception))
+fn under(verb: Verb, said: impl Fn(&Limit, &Key) -> Option<Exception>) -> Result<Plan, Error> {
+    Plan::under([verb], &Under { overrides: &said, ..Under::NOTHING })
+}
+
+fn of(call: impl Into<Call>, exception: Exception) -> Result<Plan, Error> {
+    under(Verb::consume(call), says("ten", exception))
 }
 
 #[test]
@@ -71,12 +75,13 @@ fn what_is_unlimited_is_charged_nothing_beside_what_is_not() {
     // A cost for each request, in the order asked: nothing is known of the first.
     let used = |whole: i64| Some(State::new(Tokens::from_micros(-whole * 1_000_000), at(0)));
     let rows = [used(3), used(10)];
-    let settled = decide(Verb::settle_each(receipt.clone(), &[Tokens::new(9), Tokens::new(1)]), &rows, at(1));
+    let settled =
+        decide(Plan::new([Verb::SettleEach(receipt.clone(), vec![Tokens::new(9), Tokens::new(1)])]), &rows, at(1));
     assert_eq!(settled.changes.iter().map(|change| change.row).collect::<Vec<_>>(), [0]);
     let Answer::Settled(settled) = only(settled) else { panic!() };
     assert_eq!(settled.charges.iter().map(|charge| charge.cost).collect::<Vec<_>>(), [Tokens::ZERO, Tokens::ONE]);
     // One cost for all is the cost of the limit that was charged.
-    let settled = decide(Verb::settle(receipt, Tokens::ONE), &rows, at(1));
+    let settled = decide(Plan::new([Verb::Settle(receipt, Tokens::ONE)]), &rows, at(1));
     assert_eq!(settled.changes.len(), 1);
 
     let Answer::Granted { remaining, receipt, source, .. } =
@@ -85,14 +90,14 @@ fn what_is_unlimited_is_charged_nothing_beside_what_is_not() {
         panic!()
     };
     assert_eq!((remaining, source), (Tokens::MAX, Source::Override));
-    let spent = decide(Verb::settle(receipt, Tokens::new(7)), &[used(3)], at(1));
+    let spent = decide(Plan::new([Verb::Settle(receipt, Tokens::new(7))]), &[used(3)], at(1));
     assert!(spent.changes.is_empty());
 }
 
 #[test]
 fn other_numbers_bound_what_is_asked_and_are_told() {
     let raised = Limit::token_bucket("ten", 1_000, MINUTE).capacity(50);
-    let asked = |cost: u32, exception| Plan::new([of([TEN.key("k").cost(cost)], exception)]);
+    let asked = |cost: u32, exception| of([TEN.key("k").cost(cost)], exception);
     assert!(matches!(asked(40, Exception::default()), Err(Error::CostExceedsCapacity { .. })));
     assert!(asked(40, numbers(&raised)).is_ok());
     assert!(matches!(asked(51, numbers(&raised)), Err(Error::CostExceedsCapacity { .. })));
@@ -112,7 +117,7 @@ fn other_numbers_bound_what_is_asked_and_are_told() {
     let lowered = Limit::token_bucket("ten", 1, MINUTE);
     let rich = Some(State::new(Tokens::from_micros(-1_000_000), at(0)));
     let Answer::Done(balance) =
-        only(decide(Verb::look(TEN.key("k")).under(says("ten", numbers(&lowered))), &[rich], at(0)))
+        only(decide(under(Verb::Look(TEN.key("k")), says("ten", numbers(&lowered))), &[rich], at(0)))
     else {
         panic!()
     };
@@ -146,8 +151,9 @@ fn of_alternatives_the_first_is_taken_that_is_not_denied() {
     assert_eq!(taken(Exception::default()), (0, 1));
     assert_eq!(taken(deny(at(60))), (1, 1));
     assert_eq!(taken(unlimited()), (0, 0));
-    let all = Verb::consume(first_of([[TEN.key("k")], [OTHER.key("k")]]))
-        .under(|limit, _| Some(deny(at(if limit.name() == "ten" { 60 } else { 30 }))));
+    let all = under(Verb::consume(first_of([[TEN.key("k")], [OTHER.key("k")]])), |limit, _| {
+        Some(deny(at(if limit.name() == "ten" { 60 } else { 30 })))
+    });
     let refused = denied(only(decide(all, &rows, at(0))));
     assert_eq!((&*refused.limit, refused.reason), ("other", Reason::Override));
 }
@@ -176,7 +182,7 @@ fn a_repeat_is_answered_as_before_under_numbers_that_grant_it_no_more() {
         for has_other in [false, true] {
             let other = || has_other.then(|| vec![OTHER.key("k").cost(2)]);
             let call = || first_of([vec![asked()]].into_iter().chain(other())).once("id");
-            let plan = Plan::new([Verb::consume(call()).with_id(7)]).unwrap();
+            let plan = Plan::new([Verb::consume(call())]).unwrap();
             let nothing = vec![None; plan.rows().len()];
             let outcome = plan.decide(&nothing, &[None], at(0));
             let mut rows = nothing.clone();
@@ -185,9 +191,9 @@ fn a_repeat_is_answered_as_before_under_numbers_that_grant_it_no_more() {
             }
             let [CallChange::Insert { row, .. }] = &outcome.calls[..] else { panic!("{:?}", outcome.calls) };
             let again = |rows: &[_], known| {
-                let call =
-                    Verb::consume(call()).under(|limit, _| (limit.name() == large.name()).then(|| small.clone()));
-                Plan::new([call.with_id(8)]).unwrap().decide(rows, &[known], at(1))
+                let overrides = says(large.name(), small.clone());
+                let under = Under { overrides: &overrides, draw: &|| 8, ..Under::NOTHING };
+                Plan::under([Verb::consume(call())], &under).unwrap().decide(rows, &[known], at(1))
             };
             let repeated = again(&rows, Some(row.clone()));
             assert!(repeated.changes.is_empty() && repeated.calls.is_empty());

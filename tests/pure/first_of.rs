@@ -184,7 +184,7 @@ fn a_lease_of_the_second_choice_ends_by_the_receipt() {
         other => panic!("{other:?}"),
     };
     assert_eq!((denied.key.to_string(), due(denied.retry_at)), ("fast".to_owned(), sec(60)));
-    world.settled(Verb::release(&receipts.pop().unwrap()), sec(2)).unwrap();
+    world.settled(Verb::Release(receipts.pop().unwrap().clone()), sec(2)).unwrap();
     assert_eq!(world.look(SLOTS.key("slow"), sec(2)).remaining, tokens(1));
     assert_eq!(world.taken(call(), sec(2)).charges[0].key.to_string(), "slow");
 }

@@ -71,9 +71,9 @@ fn paid(charge: &Charge) -> Receipt {
 fn release(charge: &Charge, verb: usize) -> Verb {
     let receipt = paid(charge);
     match verb {
-        0 => Verb::release(&receipt),
-        1 => Verb::settle(receipt, charge.cost),
-        _ => Verb::cancel(receipt),
+        0 => Verb::Release(receipt.clone()),
+        1 => Verb::Settle(receipt, charge.cost),
+        _ => Verb::Cancel(receipt),
     }
 }
 
@@ -128,7 +128,7 @@ proptest! {
                     let Some(which) = which.checked_rem(held.len()) else { continue };
                     let held = &mut held[which];
                     let receipt = paid(&held.charge);
-                    let renewed = world.call(Verb::renew(&receipt), at(now));
+                    let renewed = world.call(Verb::Renew(receipt.clone()), at(now));
                     prop_assert_eq!(renewed.is_ok(), held.is_live(clock), "{:?}", renewed);
                     if renewed.is_ok() {
                         (held.lapses_at, row_at) = (clock.plus(Duration::from_micros(LEASE.unsigned_abs())), clock);
@@ -156,7 +156,7 @@ proptest! {
                     for held in &mut held {
                         held.amount = 0;
                     }
-                    world.balance(Verb::reset(limit.global()), at(now));
+                    world.balance(Verb::Reset(limit.global()), at(now));
                 }
             }
         }
@@ -177,14 +177,14 @@ fn what_is_released_is_free_at_once_and_what_nobody_renews_at_the_end_of_its_lea
     let mut world = World::default();
     let (first, second) = (acquired(&mut world, sec(0)), acquired(&mut world, sec(10)));
     assert_eq!(due(world.denied(RENDERS.global(), sec(20)).retry_at), sec(60));
-    world.call(Verb::renew(&paid(&first)), sec(50)).unwrap();
+    world.call(Verb::Renew(paid(&first)), sec(50)).unwrap();
     assert_eq!(due(world.denied(RENDERS.global(), sec(55)).retry_at), sec(70));
-    world.call(Verb::release(&paid(&first)), sec(56)).unwrap();
+    world.call(Verb::Release(paid(&first)), sec(56)).unwrap();
     acquired(&mut world, sec(56));
-    let gone = |charge: &Charge, call: fn(&Receipt) -> Verb, now, world: &mut World| {
-        world.call(call(&paid(charge)), now).unwrap_err()
+    let gone = |charge: &Charge, call: fn(Receipt) -> Verb, now, world: &mut World| {
+        world.call(call(paid(charge)), now).unwrap_err()
     };
-    for call in [Verb::renew, Verb::release] {
+    for call in [Verb::Renew, Verb::Release] {
         assert!(matches!(gone(&first, call, sec(57), &mut world), Error::ReceiptUsed { .. }));
         assert!(matches!(gone(&second, call, sec(70), &mut world), Error::Lapsed { .. }));
     }
@@ -200,7 +200,7 @@ fn a_changed_number_counts_at_once() {
     // Back at two, while four are held: none is free until three are gone.
     for charge in [first, second] {
         world.denied(RENDERS.global(), sec(3));
-        world.call(Verb::release(&paid(&charge)), sec(3)).unwrap();
+        world.call(Verb::Release(paid(&charge)), sec(3)).unwrap();
     }
     assert_eq!(due(world.denied(RENDERS.global(), sec(3)).retry_at), sec(62));
 }
@@ -210,12 +210,12 @@ fn a_reset_lets_all_go_and_leaves_leases_valid() {
     let mut world = World::default();
     let first = acquired(&mut world, sec(0));
     acquired(&mut world, sec(0));
-    assert_eq!(world.balance(Verb::reset(RENDERS.global()), sec(1)).remaining, tokens(2));
+    assert_eq!(world.balance(Verb::Reset(RENDERS.global()), sec(1)).remaining, tokens(2));
     acquired(&mut world, sec(1));
     acquired(&mut world, sec(1));
     world.denied(RENDERS.global(), sec(1));
-    world.call(Verb::renew(&paid(&first)), sec(2)).unwrap();
-    world.call(Verb::release(&paid(&first)), sec(3)).unwrap();
+    world.call(Verb::Renew(paid(&first)), sec(2)).unwrap();
+    world.call(Verb::Release(paid(&first)), sec(3)).unwrap();
     world.denied(RENDERS.global(), sec(3));
 }
 
@@ -228,8 +228,8 @@ fn a_lease_and_a_rate_are_taken_together_and_the_rate_stays_spent() {
         panic!("granted")
     };
     let paid = receipt(&charges);
-    assert_eq!(world.settled(Verb::renew(&paid), sec(1)).unwrap().charges.len(), 1);
-    world.call(Verb::release(&paid), sec(2)).unwrap();
+    assert_eq!(world.settled(Verb::Renew(paid.clone()), sec(1)).unwrap().charges.len(), 1);
+    world.call(Verb::Release(paid.clone()), sec(2)).unwrap();
     assert_eq!(world.look(RENDERS.global(), sec(2)).remaining, tokens(2));
     assert!(world.look(RATE.global(), sec(2)).remaining < tokens(3));
     // Where nothing is left of the rate, nothing is held.
@@ -237,7 +237,7 @@ fn a_lease_and_a_rate_are_taken_together_and_the_rate_stays_spent() {
     assert!(matches!(world.call(Verb::consume(both()), sec(2)), Ok(Answer::Denied(_))));
     assert_eq!(world.look(RENDERS.global(), sec(2)).remaining, tokens(2));
     let rate = receipt(&charges[1..]);
-    for call in [Verb::renew(&rate), Verb::release(&rate)] {
+    for call in [Verb::Renew(rate.clone()), Verb::Release(rate.clone())] {
         assert!(matches!(world.call(call, sec(3)), Err(Error::Call { source: CallError::NothingAsked, .. })));
     }
 }
@@ -254,7 +254,7 @@ fn who_asks_for_nothing_holds_nothing() {
         };
         assert_eq!((remaining, charges[0].lease_ends_at()), (tokens(2), None));
         assert!(matches!(
-            world.call(Verb::release(&receipt(&charges)), sec(0)),
+            world.call(Verb::Release(receipt(&charges)), sec(0)),
             Err(Error::Call { source: CallError::NothingAsked, .. })
         ));
     }

@@ -19,7 +19,7 @@ const VERBS: [(&str, Ask); 5] = [
     ("credit", |call| Verb::credit(call)),
     ("debit", |call| Verb::debit(call)),
 ];
-const OF_A_REQUEST: [(&str, AskOne); 2] = [("reset", Verb::reset), ("balance", Verb::look)];
+const OF_A_REQUEST: [(&str, AskOne); 2] = [("reset", Verb::Reset), ("balance", Verb::Look)];
 
 const REQUEST_OPTIONS: [RequestOption; 5] = [
     ("cost", |request| request.cost(3)),

@@ -226,7 +226,7 @@ fn what_is_no_period_is_an_error_and_a_renewal_is_the_same_call() {
     let next = (at(EPOCH + DAY_MICROS), at(EPOCH + 2 * DAY_MICROS));
     let of_next = world.taken(Verb::consume(named(window.global(), next).cost(2)), at(next.0.micros() + 5));
     for (receipt, left) in [(of_first, 1), (of_next, 3)] {
-        world.settled(Verb::settle(receipt, tokens(0)), at(next.0.micros() + 9)).unwrap();
+        world.settled(Verb::Settle(receipt, tokens(0)), at(next.0.micros() + 9)).unwrap();
         assert_eq!(world.look(named(window.global(), next), at(next.0.micros() + 9)).remaining, tokens(left));
     }
 }

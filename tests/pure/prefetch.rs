@@ -115,7 +115,7 @@ proptest! {
         world.call(Verb::debit(request.clone().cost(tokens(taken))), now).unwrap();
         let there = world.look(request.clone(), now).remaining.micros();
         let size = demand.min(there / 16_000_000);
-        match world.call(Verb::ahead(request.clone().cost(tokens(demand)).up_to(2)), now) {
+        match world.call(Verb::Ahead(request.clone().cost(tokens(demand)).up_to(2)), now) {
             Ok(Answer::Granted { amount, .. }) => {
                 prop_assert!(size >= 2 && amount == tokens(size), "{amount} of {there}");
             }
@@ -131,11 +131,11 @@ fn what_time_has_brought_back_is_not_given_back() {
     let (mut world, limit) = (World::default(), limit(Kind::Drip, 1_000_000, 1_000_000, 1_000_000, 0));
     let rest = taken_ahead(&mut world, &limit, 1, sec(0));
     assert_eq!(world.granted(limit.global(), sec(1)), Tokens::ZERO);
-    assert_eq!(world.balance(Verb::give_back(limit.global(), rest), sec(1)).remaining, Tokens::ZERO);
+    assert_eq!(world.balance(Verb::GiveBack(limit.global(), rest), sec(1)).remaining, Tokens::ZERO);
     // Half of the time brings half of it back.
     let mut world = World::default();
     let rest = taken_ahead(&mut world, &limit, 1, sec(0));
-    let balance = world.balance(Verb::give_back(limit.global(), rest), ms(500));
+    let balance = world.balance(Verb::GiveBack(limit.global(), rest), ms(500));
     assert_eq!(balance.remaining, tokens(1));
     assert_eq!(world.state(&limit.global()), Some(used(0, ms(500), ms(500))));
 }
@@ -149,7 +149,7 @@ fn steps_are_counted_from_where_the_row_stood() {
     let rest = taken_ahead(&mut world, &limit, 1, sec(3));
     assert_eq!(rest.stood_at, sec(0));
     assert_eq!(world.granted(limit.global(), sec(4)), Tokens::ZERO);
-    assert_eq!(world.balance(Verb::give_back(limit.global(), rest), sec(4)).remaining, Tokens::ZERO);
+    assert_eq!(world.balance(Verb::GiveBack(limit.global(), rest), sec(4)).remaining, Tokens::ZERO);
 }
 
 #[test]
@@ -157,7 +157,7 @@ fn a_row_that_is_missing_gets_nothing_back() {
     let (mut world, limit) = (World::default(), limit(Kind::Drip, 1_000_000, 1_000_000, 5_000_000, 0));
     let rest = taken_ahead(&mut world, &limit, 2, sec(0));
     world.delete(&limit.global());
-    world.balance(Verb::give_back(limit.global(), rest), ms(1));
+    world.balance(Verb::GiveBack(limit.global(), rest), ms(1));
     assert_eq!(world.state(&limit.global()), None);
 }
 
@@ -165,7 +165,7 @@ fn a_row_that_is_missing_gets_nothing_back() {
 fn what_is_late_is_not_given_back() {
     let (mut world, limit) = (World::default(), Limit::token_bucket("limit", 1, MINUTE).capacity(5));
     let rest = Rest { until: ms(100), ..taken_ahead(&mut world, &limit, 2, sec(0)) };
-    let back = |world: &mut World, now| world.balance(Verb::give_back(limit.global(), rest), now).remaining;
+    let back = |world: &mut World, now| world.balance(Verb::GiveBack(limit.global(), rest), now).remaining;
     assert!(back(&mut world.clone(), at(99_999)) > tokens(4));
     assert!(back(&mut world, ms(100)) < tokens(4));
 }

@@ -39,7 +39,7 @@ fn a_receipt_cannot_be_settled_for_less_than_nothing() {
     else {
         panic!()
     };
-    let settled = world.call(Verb::settle(receipt(&charges), micros(-5_000_000)), sec(0));
+    let settled = world.call(Verb::Settle(receipt(&charges), micros(-5_000_000)), sec(0));
     assert!(matches!(settled, Err(Error::Call { source: CallError::Cost(TokensError::Negative), .. })), "{settled:?}");
 }
 
@@ -88,8 +88,8 @@ fn numbers_at_the_ends_of_their_range_are_a_corrupt_receipt_or_nothing_and_no_pa
         serde_json::from_value(written).unwrap()
     };
     for call in [
-        Verb::settle(with_before("-9223372036854.775808"), tokens(1)),
-        Verb::settle_each(with_before("-9223372036854.775808"), &[tokens(0)]),
+        Verb::Settle(with_before("-9223372036854.775808"), tokens(1)),
+        Verb::SettleEach(with_before("-9223372036854.775808"), vec![tokens(0)]),
     ] {
         let settled = world.settled(call, sec(0));
         assert!(matches!(settled, Err(Error::Call { source: CallError::CorruptReceipt, .. })), "{settled:?}");
@@ -99,7 +99,7 @@ fn numbers_at_the_ends_of_their_range_are_a_corrupt_receipt_or_nothing_and_no_pa
     let mut row = world.lapsing().remove(0);
     (row.charges, row.reported) = (with_before("0.000001").charges, Tokens::MIN);
     world.calls.insert(row.name.clone(), row.clone());
-    let settlement = world.settled(Verb::lapse(row), sec(1)).unwrap();
+    let settlement = world.settled(Verb::Lapse(row), sec(1)).unwrap();
     assert_eq!(settlement.charges[0].cost, tokens(0), "below zero it reports nothing");
 }
 
@@ -123,7 +123,7 @@ fn what_is_counted_until_the_end_of_time_counts_for_ever() {
                 world.denied(limit.global(), now);
                 assert_eq!(world.look(limit.global(), now).remaining, tokens(0));
             }
-            assert_eq!(world.balance(Verb::reset(limit.global()), sec(0)).remaining, tokens(10), "a reset mends it");
+            assert_eq!(world.balance(Verb::Reset(limit.global()), sec(0)).remaining, tokens(10), "a reset mends it");
             assert_eq!(world.granted(limit.global(), sec(0)), tokens(9));
         }
     }

@@ -143,11 +143,11 @@ impl Shares {
                     let receipt = open.swap_remove(which.index(open.len()));
                     let cost = receipt.charges[0].cost.micros() * share / 1_000;
                     // A lapsed call is no longer settled.
-                    let _ = self.world.settled(Verb::settle(receipt, micros(cost)), at(now));
+                    let _ = self.world.settled(Verb::Settle(receipt, micros(cost)), at(now));
                 }
                 Move::Cancel(which) if !open.is_empty() => {
                     let receipt = open.swap_remove(which.index(open.len()));
-                    let _ = self.world.settled(Verb::cancel(receipt), at(now));
+                    let _ = self.world.settled(Verb::Cancel(receipt), at(now));
                 }
                 Move::Sweep => self.world.sweep(at(now)),
                 Move::Settle(..) | Move::Cancel(_) => {}
@@ -231,7 +231,7 @@ fn breaks(then: impl FnOnce(&mut Shares, Receipt)) {
 
 #[test]
 fn an_overage_of_a_borrowed_call_breaks_shares() {
-    breaks(|shares, lent| drop(shares.world.settled(Verb::settle(lent, tokens(12)), sec(10)).unwrap()));
+    breaks(|shares, lent| drop(shares.world.settled(Verb::Settle(lent, tokens(12)), sec(10)).unwrap()));
 }
 
 #[test]
@@ -241,12 +241,12 @@ fn an_overage_of_an_own_call_breaks_shares() {
     let (_, own) = shares.ask(0, tokens(1), None, sec(0)).unwrap();
     drop(shares.ask(0, tokens(10), None, sec(10)).unwrap());
     assert_eq!(shares.gap(sec(10)), 0);
-    shares.world.settled(Verb::settle(own, tokens(4)), sec(10)).unwrap();
+    shares.world.settled(Verb::Settle(own, tokens(4)), sec(10)).unwrap();
     assert_eq!(shares.gap(sec(10)), 0);
     // But not a debt that no own bucket shows.
     breaks(|shares, _| {
         let (_, own) = shares.ask(0, tokens(5), None, sec(10)).unwrap();
-        shares.world.settled(Verb::settle(own, tokens(8)), sec(10)).unwrap();
+        shares.world.settled(Verb::Settle(own, tokens(8)), sec(10)).unwrap();
     });
 }
 
@@ -260,7 +260,7 @@ fn a_reservation_and_a_debit_of_the_shared_bucket_break_shares() {
 
 #[test]
 fn a_credit_and_a_reset_of_an_own_bucket_break_shares() {
-    for give in [Verb::credit, Verb::reset] {
+    for give in [Verb::credit, Verb::Reset] {
         breaks(|shares, _| {
             drop(shares.ask(0, tokens(5), None, sec(10)).unwrap());
             shares.world.balance(give(shares.own(0).cost(5)), sec(10));

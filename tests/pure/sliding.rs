@@ -39,7 +39,7 @@ proptest! {
                 let Some(which) = which.checked_rem(log.len()) else { continue };
                 let (_, kept, receipt) = &mut log[which];
                 let Some(receipt) = Option::take(receipt) else { continue };
-                let settled = world.settled(Verb::settle(receipt, micros(actual)), at(now)).unwrap();
+                let settled = world.settled(Verb::Settle(receipt, micros(actual)), at(now)).unwrap();
                 let comes_to = settled.charges[0].cost.micros();
                 let beyond = (comes_to - *kept).max(0);
                 *kept = comes_to - beyond;
@@ -80,7 +80,7 @@ proptest! {
                 let which = which.index(log.len());
                 let (granted_at, kept, receipt) = &mut log[which];
                 let Some(receipt) = Option::take(receipt) else { continue };
-                let comes_to = world.settled(Verb::settle(receipt, micros(actual)), at(now)).unwrap().charges[0].cost;
+                let comes_to = world.settled(Verb::Settle(receipt, micros(actual)), at(now)).unwrap().charges[0].cost;
                 let has_left = now >= *granted_at + span;
                 let expected = if has_left { actual.max(*kept) } else { actual };
                 let story = format!("granted at {granted_at}, {actual} of {kept} at {now}");
@@ -190,8 +190,8 @@ fn credits_debits_and_resets_of_a_sliding_window() {
     assert_eq!(world.balance(Verb::debit(SLIDING.global().cost(9)), sec(30)).remaining, tokens(-4));
     assert_eq!(world.look(SLIDING.global(), sec(89)).remaining, tokens(1));
     assert_eq!(world.look(SLIDING.global(), sec(90)).remaining, tokens(10));
-    assert_eq!(world.balance(Verb::reset(SLIDING.global()), sec(40)).remaining, tokens(10));
-    world.settled(Verb::settle(receipt, tokens(1)), sec(40)).unwrap();
+    assert_eq!(world.balance(Verb::Reset(SLIDING.global()), sec(40)).remaining, tokens(10));
+    world.settled(Verb::Settle(receipt, tokens(1)), sec(40)).unwrap();
     assert_eq!(world.look(SLIDING.global(), sec(40)).remaining, tokens(10), "it was forgiven");
 }
 
@@ -201,9 +201,9 @@ fn what_was_used_beyond_a_grant_counts_for_a_period_from_its_settlement_on() {
     let [first, second] = [2, 3].map(|cost| world.taken(Verb::consume(SLIDING.global().cost(cost)), sec(0)));
     world.granted(SLIDING.global().cost(3), sec(10));
     // The balance falls at once, and behind a clock that went back at the row's instant.
-    world.settled(Verb::settle(first, tokens(6)), sec(5)).unwrap();
+    world.settled(Verb::Settle(first, tokens(6)), sec(5)).unwrap();
     assert_eq!(world.state(&SLIDING.global()).unwrap().list.to_column().unwrap()[3..], [70_000_000, 7_000_000]);
-    world.settled(Verb::settle(second, tokens(13)), sec(65)).unwrap();
+    world.settled(Verb::Settle(second, tokens(13)), sec(65)).unwrap();
     for (now, left) in [(65_000_000, -7), (69_999_999, -7), (70_000_000, 0), (124_999_999, 0), (125_000_000, 10)] {
         assert_eq!(world.look(SLIDING.global(), at(now)).remaining, tokens(left), "{now}");
     }
@@ -223,11 +223,11 @@ fn what_is_given_back_is_given_back_whole_also_where_instants_were_rounded() {
         let mut take = |now| world.taken(Verb::consume(limit.global().cost(10)), sec(now));
         let mut receipts: Vec<_> = (0..grants).map(&mut take).collect();
         let [first, last] = [receipts.remove(0), receipts.pop().unwrap()];
-        world.settled(Verb::settle(last, tokens(11)), sec(200)).unwrap();
-        let settled = world.settled(Verb::settle(first, tokens(0)), sec(200)).unwrap();
+        world.settled(Verb::Settle(last, tokens(11)), sec(200)).unwrap();
+        let settled = world.settled(Verb::Settle(first, tokens(0)), sec(200)).unwrap();
         assert_eq!(settled.charges[0].cost, tokens(0), "{grants}");
         for receipt in receipts {
-            world.settled(Verb::settle(receipt, tokens(0)), sec(200)).unwrap();
+            world.settled(Verb::Settle(receipt, tokens(0)), sec(200)).unwrap();
         }
         assert_eq!(world.look(limit.global(), sec(200)).remaining, tokens(10_000 - 11), "{grants}");
     }
@@ -238,9 +238,9 @@ fn what_is_given_back_is_given_back_whole_also_where_instants_were_rounded() {
 fn a_grant_that_is_given_back_whole_leaves_the_list() {
     let mut world = World::default();
     let [first, second] = [2, 3].map(|cost| world.taken(Verb::consume(SLIDING.global().cost(cost)), sec(cost)));
-    world.settled(Verb::settle(second, tokens(0)), sec(5)).unwrap();
+    world.settled(Verb::Settle(second, tokens(0)), sec(5)).unwrap();
     assert_eq!(world.state(&SLIDING.global()).unwrap().list.to_column().unwrap()[1..], [62_000_000, 2_000_000]);
-    world.settled(Verb::settle(first, tokens(0)), sec(5)).unwrap();
+    world.settled(Verb::Settle(first, tokens(0)), sec(5)).unwrap();
     world.sweep(sec(5));
     assert_eq!(world.state(&SLIDING.global()), None);
     // By a credit, too.
@@ -258,7 +258,7 @@ fn a_charge_whose_entry_a_shorter_window_has_cut_gives_nothing_back() {
     let receipt = world.taken(Verb::consume(long.global().cost(1)), sec(0));
     world.granted(short.global().cost(1), sec(1));
     world.granted(long.global().cost(2), sec(5));
-    let settled = world.settled(Verb::settle(receipt, tokens(0)), sec(6)).unwrap();
+    let settled = world.settled(Verb::Settle(receipt, tokens(0)), sec(6)).unwrap();
     assert_eq!(settled.charges[0].cost, tokens(1));
     for (now, left) in [(9_999_999, 0), (10_000_000, 1), (11_000_000, 2), (64_999_999, 2), (65_000_000, 4)] {
         assert_eq!(world.look(long.global(), at(now)).remaining, tokens(left), "{now}");
@@ -288,7 +288,7 @@ fn granted_in_turns(both: [&Limit; 2], turn: fn(i64) -> usize, settled_after: i6
         assert!(listed(&world).into_iter().zip(most).all(|(listed, most)| listed <= most), "at {now}");
         for (_, receipt) in receipts.iter_mut().filter(|(at, _)| at + settled_after == now) {
             let before = listed(&world);
-            world.settled(Verb::settle(receipt.take().unwrap(), tokens(0)), sec(now)).unwrap();
+            world.settled(Verb::Settle(receipt.take().unwrap(), tokens(0)), sec(now)).unwrap();
             assert!(listed(&world).iter().zip(before).all(|(listed, before)| *listed <= before), "at {now}");
         }
         granted.push(receipts.len());

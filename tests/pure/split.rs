@@ -84,7 +84,7 @@ impl Splitting {
         let mut world = world.clone();
         let taken: Vec<_> = receipt.charges.iter().map(|charge| charge.cost.micros()).collect();
         world.call(self.call(), now).unwrap();
-        let settled = world.settled(Verb::settle(receipt, micros(actual)), now).unwrap();
+        let settled = world.settled(Verb::Settle(receipt, micros(actual)), now).unwrap();
         let kept: Vec<_> = settled.charges.iter().map(|charge| charge.cost.micros()).collect();
         prop_assert_eq!(kept.iter().sum::<i64>(), actual);
         let given_back = taken.iter().zip(&kept).position(|(taken, kept)| kept < taken);
@@ -214,12 +214,12 @@ fn a_split_stands_beside_other_requests_and_is_settled_as_one() {
     assert_eq!(receipt.by_request().count(), 2);
     let held = |world: &World| [PLAN, CREDITS, RATE].map(|limit| world.look(limit.key(1), sec(0)).remaining);
     assert_eq!(held(&world), [0, 3, 88].map(tokens));
-    world.settled(Verb::settle(receipt, tokens(11)), sec(0)).unwrap();
+    world.settled(Verb::Settle(receipt, tokens(11)), sec(0)).unwrap();
     assert_eq!(held(&world), [0, 4, 89].map(tokens), "credits come back first");
     // An empty plan is charged nothing, so the wallet pays the whole cost.
     let receipt = world.taken(call(3), sec(0));
     assert_eq!(receipt.charges.iter().map(tollgate::Charge::limit).collect::<Vec<_>>(), ["credits", "rate"]);
-    world.settled(Verb::settle_each(receipt, &[tokens(4), tokens(0)]), sec(0)).unwrap();
+    world.settled(Verb::SettleEach(receipt, vec![tokens(4), tokens(0)]), sec(0)).unwrap();
     assert_eq!(held(&world), [0, 0, 89].map(tokens), "what lies above is the last one's");
     let receipt = world.taken(call(0), sec(0));
     assert_eq!(receipt.charges.len(), 2, "a cost of nothing is charged to the first");

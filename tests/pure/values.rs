@@ -78,7 +78,7 @@ fn an_error_names_its_limit_and_has_its_reason_in_its_own_text() {
     let unfit = Error::DoesNotFit { limit: "some".into(), source: FitError::DebtTooDeep };
     let told = [
         (
-            Plan::new([Verb::look(bucket().key(""))]).unwrap_err(),
+            Plan::new([Verb::Look(bucket().key(""))]).unwrap_err(),
             "the key asked of limit \"some\" is invalid: ",
             "empty",
         ),

@@ -2,13 +2,14 @@
 //!
 //! It handles a plan as a store does, and nothing else: it finds the rows, decides, and writes the changes.
 
+use std::cell::Cell;
 use std::collections::BTreeMap;
 
 use chrono::{DateTime, Utc};
 use serde_json::json;
 use tollgate::algebra::{Account, Ask, State, Terms, Timestamp, TooDeep, Verdict};
-use tollgate::plan::{Answer, CallChange, CallName, CallRow, Change, Plan, Row, Verb};
-use tollgate::{Balance, Charge, Denied, Error, Receipt, Request, Settlement, Tokens};
+use tollgate::plan::{Answer, CallChange, CallName, CallRow, Change, Exception, Plan, Row, Under, Verb};
+use tollgate::{Balance, Charge, Denied, Error, Key, Limit, Receipt, Request, Settlement, Tokens};
 
 #[derive(Clone, Debug, Default)]
 pub(crate) struct World {
@@ -66,11 +67,23 @@ impl World {
         calls: impl IntoIterator<Item = Verb>,
         now: Timestamp,
     ) -> Result<Vec<Result<Answer, Error>>, Error> {
-        let mut named = |call: Verb| {
-            self.ids += u128::from(call.needs_id());
-            if call.needs_id() { call.with_id(self.ids) } else { call }
+        self.batch_under(&|_, _| None, calls, now)
+    }
+
+    /// Several calls in one plan, under overrides.
+    pub(crate) fn batch_under(
+        &mut self,
+        overrides: &dyn Fn(&Limit, &Key) -> Option<Exception>,
+        calls: impl IntoIterator<Item = Verb>,
+        now: Timestamp,
+    ) -> Result<Vec<Result<Answer, Error>>, Error> {
+        let ids = Cell::new(self.ids);
+        let draw = || {
+            ids.set(ids.get() + 1);
+            ids.get()
         };
-        let plan = Plan::new(calls.into_iter().map(&mut named).collect::<Vec<_>>())?;
+        let plan = Plan::under(calls, &Under { overrides, draw: &draw, ..Under::NOTHING })?;
+        self.ids = ids.get();
         let found: Vec<_> = plan.rows().iter().map(|row| self.rows.get(row).cloned()).collect();
         let known: Vec<_> = plan.names().iter().map(|name| self.calls.get(name).cloned()).collect();
         let outcome = plan.decide(&found, &known, now);
@@ -156,18 +169,18 @@ impl World {
     /// Settles the calls that have lapsed, as a sweeper does.
     pub(crate) fn reap(&mut self, now: Timestamp) {
         for row in self.lapsing() {
-            self.settled(Verb::lapse(row), now).unwrap();
+            self.settled(Verb::Lapse(row), now).unwrap();
         }
     }
 
     /// Looking changes nothing, so this takes the world as it is.
     pub(crate) fn look(&self, request: Request, now: Timestamp) -> Balance {
-        self.clone().balance(Verb::look(request), now)
+        self.clone().balance(Verb::Look(request), now)
     }
 }
 
 fn row_of(request: &Request) -> Row {
-    Plan::new([Verb::look(request.clone())]).unwrap().rows()[0].clone()
+    Plan::new([Verb::Look(request.clone())]).unwrap().rows()[0].clone()
 }
 
 /// The terms of the one row that a request asks.

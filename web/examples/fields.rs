@@ -8,7 +8,7 @@ use chrono::{DateTime, Utc};
 use fastrand::Rng;
 use serde_json::{Value, json};
 use tollgate::algebra::{State, Timestamp};
-use tollgate::plan::{Answer, Plan, Row, Verb};
+use tollgate::plan::{Answer, Plan, Row, Under, Verb};
 use tollgate::{Decision, Limit, LimitKind, LimitSpec, Request, Tokens};
 use tollgate_http::{Facts, Fields, Format};
 
@@ -36,7 +36,7 @@ fn story(random: &mut Rng, place: usize) -> Value {
     let mut now = Timestamp::from_micros(1_735_689_600_000_000 + random.i64(0..1_000_000));
     for wallet in server.limits.clone().iter().filter(|limit| limit.kind == LimitKind::Wallet) {
         let funds = Verb::credit(wallet.global().cost(random.u32(1..MOST)));
-        server.decide(funds, now).expect("a wallet takes what it is given");
+        server.decide(&Plan::new([funds]).expect("the call is right"), now).expect("a wallet takes what it is given");
     }
     let mut steps = Vec::new();
     for number in 0..CALLS {
@@ -44,7 +44,7 @@ fn story(random: &mut Rng, place: usize) -> Value {
         if has_debts && random.u8(0..4) == 0 {
             let limit = server.limits[0].clone();
             let used = Verb::debit(limit.global().cost(random.u32(1..10)));
-            server.decide(used, now).expect("it takes whatever is there");
+            server.decide(&Plan::new([used]).expect("the call is right"), now).expect("it takes whatever is there");
         }
         let Ok((is_granted, told)) = server.call(cost, number, now, fields) else { continue };
         let span = if random.u8(0..4) == 0 { 20_000_000 } else { 3_000_000 };
@@ -90,8 +90,9 @@ impl Server {
         now: Timestamp,
         fields: Fields,
     ) -> Result<(bool, Vec<[String; 2]>), tollgate::Error> {
-        let call = Verb::consume(self.requests(cost)).with_id(u128::from(number) + 1);
-        let decision: Decision = match self.decide(call, now)? {
+        let draw = || u128::from(number) + 1;
+        let plan = Plan::under([Verb::consume(self.requests(cost))], &Under { draw: &draw, ..Under::NOTHING })?;
+        let decision: Decision = match self.decide(&plan, now)? {
             Answer::Granted { remaining, receipt, standings, .. } => {
                 let observed_at = DateTime::<Utc>::from(now);
                 serde_json::from_value(json!({ "granted": {
@@ -109,9 +110,8 @@ impl Server {
         Ok((decision.is_granted(), told))
     }
 
-    fn decide(&mut self, call: Verb, now: Timestamp) -> Result<Answer, tollgate::Error> {
-        let plan = Plan::new([call])?;
-        let mut outcome = plan.decide(&self.found(&plan), &[], now);
+    fn decide(&mut self, plan: &Plan, now: Timestamp) -> Result<Answer, tollgate::Error> {
+        let mut outcome = plan.decide(&self.found(plan), &[], now);
         let changes = outcome.changes.into_iter().map(|change| (plan.rows()[change.row].clone(), change.state));
         self.rows.extend(changes);
         outcome.answers.pop().expect("one call has one answer")

@@ -191,13 +191,15 @@ mod tests {
     use crate::call::Call;
     use crate::gate::Gate;
     use crate::gate::reply::Reply;
-    use crate::plan::Verb;
+    use crate::plan::{Operation, Under, Verb};
     use crate::{Limit, MINUTE};
 
     const LIMIT: Limit = Limit::token_bucket("one", 1, MINUTE);
 
     fn call(keys: &[i64]) -> QueuedCall {
-        let call = Verb::consume(keys.iter().map(|key| LIMIT.key(*key)).collect::<Call>()).checked().unwrap();
+        let call =
+            Operation::of(Verb::consume(keys.iter().map(|key| LIMIT.key(*key)).collect::<Call>()), &Under::NOTHING)
+                .unwrap();
         let (reply, answer) = Reply::new("one".to_owned().into());
         std::mem::forget(answer);
         QueuedCall { call, reply, blocked_since: None }

@@ -50,7 +50,7 @@ impl Groups {
 
     /// Marks the groups of calls that reset something as lost, because only the locked path deletes stale shards.
     pub(super) fn lose_resets(&mut self, plan: &Plan) {
-        for call in (0..self.of_call.len()).filter(|call| plan.resets(*call)) {
+        for call in (0..self.of_call.len()).filter(|call| plan.call(*call).stale().is_some()) {
             self.outcomes[self.of_call[call]] = Written::Lost;
         }
     }

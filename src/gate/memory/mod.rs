@@ -7,7 +7,7 @@ use std::sync::Arc;
 use crate::algebra::State;
 use crate::decision::Denied;
 use crate::error::Error;
-use crate::plan::{Answer, Change, CheckedCall, Plan, Row};
+use crate::plan::{Answer, Change, Operation, Plan, Row};
 pub(super) use prefetch::{Ages, Prefetch};
 pub(super) use refusals::{Reading, Refusals};
 use touch::Touch;
@@ -23,7 +23,7 @@ pub(super) struct Memories {
 impl Memories {
     /// The refusal of a call by remembered rows. If tokens lie in memory for one of its keys, the call goes to the
     /// database: its batch gives them back first, and they may be all that the call lacks.
-    pub(super) fn refuse(&self, call: &CheckedCall) -> Option<Denied> {
+    pub(super) fn refuse(&self, call: &Operation) -> Option<Denied> {
         let denied = self.refusals.as_ref()?.refuse(call)?;
         (!self.prefetch.holds(call)).then_some(denied)
     }
@@ -49,7 +49,7 @@ impl Memories {
             (Some(refusals), Ok(Answer::Denied(denied))) => {
                 refusals.remember(plan.call(call), denied, state, reading);
             }
-            (_, Ok(_)) if plan.call(call).raises_balance() => self.forget(plan, call),
+            (_, Ok(_)) if plan.call(call).raises().next().is_some() => self.forget(plan, call),
             _ => {}
         }
     }

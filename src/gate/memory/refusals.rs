@@ -12,7 +12,7 @@ use crate::decision::{Denied, DeniedBy, Source};
 use crate::gate::clock::Clock;
 use crate::gate::raised::RaisedRows;
 use crate::lock::{read, write};
-use crate::plan::{CheckedCall, Item, Row};
+use crate::plan::{Item, Operation, Row};
 use crate::standing::Standing;
 
 /// Rows that refused a caller, in their last known state.
@@ -76,7 +76,7 @@ impl Refusals {
     }
 
     /// The refusal of a call, if in each of its alternatives a row is remembered as too low for it.
-    pub(crate) fn refuse(&self, call: &CheckedCall) -> Option<Denied> {
+    pub(crate) fn refuse(&self, call: &Operation) -> Option<Denied> {
         let mut alternatives = refusable(call).peekable();
         alternatives.peek()?;
         let (now, rows) = (Instant::now(), read(&self.rows));
@@ -117,7 +117,7 @@ impl Refusals {
     /// Remembers the rows that refused a call, in their last known state.
     pub(crate) fn remember<'s>(
         &self,
-        call: &CheckedCall,
+        call: &Operation,
         denied: &Denied,
         state: impl Fn(&Row) -> Option<&'s State>,
         reading: Reading,
@@ -217,7 +217,7 @@ fn refusal(
 
 /// The items of each alternative that the balance of one row can refuse. The call takes or checks without reserving,
 /// and cannot be a repeat. The limit has one row, is no concurrency limit, and gives all of the cost.
-fn refusable(call: &CheckedCall) -> impl Iterator<Item = impl Iterator<Item = &Item<Ask>>> {
+fn refusable(call: &Operation) -> impl Iterator<Item = impl Iterator<Item = &Item<Ask>>> {
     let reserves = || call.alternatives().flatten().any(|item| item.action.is_reserving());
     let escapes = call.is_once() || call.takes_ahead() || reserves();
     let is_certain = |item: &&Item<Ask>| {
@@ -242,14 +242,14 @@ const PAUSE_PER_ENTRY: Duration = Duration::from_micros(1);
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::plan::Verb;
+    use crate::plan::{Under, Verb};
     use crate::tokens::Tokens;
     use crate::{HOUR, Limit, SECOND};
 
     const LIMIT: Limit = Limit::token_bucket("one", 1, SECOND);
 
-    fn call() -> CheckedCall {
-        Verb::consume(LIMIT.key("k")).checked().unwrap()
+    fn call() -> Operation {
+        Operation::of(Verb::consume(LIMIT.key("k")), &Under::NOTHING).unwrap()
     }
 
     fn row() -> Row {

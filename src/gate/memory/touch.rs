@@ -1,7 +1,7 @@
 use crate::algebra::{Ask, Flow};
 use crate::key::Key;
 use crate::limit::Limit;
-use crate::plan::{Alteration, CheckedCall, Item};
+use crate::plan::{Alteration, Item, Operation};
 use crate::tokens::Tokens;
 
 /// The effect of a call on a limit and key whose tokens may lie in memory.
@@ -17,7 +17,7 @@ pub(super) struct Touch<'c> {
 
 impl<'c> Touch<'c> {
     /// The effects of a call on each limit and key that it asks; none of a call that settles.
-    pub(super) fn of(call: &'c CheckedCall) -> impl Iterator<Item = Self> {
+    pub(super) fn of(call: &'c Operation) -> impl Iterator<Item = Self> {
         let mut taken = call.taken().iter();
         let pays = move |item: &Item<Ask>| (is_plain(item) && !call.is_stored()).then(|| item.action.cost());
         let altered = call.altered().map(|item| item.action);

@@ -11,7 +11,7 @@ use super::reply::QueuedCall;
 use super::server::Server;
 use super::shared::Shared;
 use crate::error::Error;
-use crate::plan::CheckedCall;
+use crate::plan::Operation;
 use lane::Lane;
 pub(super) use width::Width;
 
@@ -53,7 +53,7 @@ impl Lanes {
     }
 
     /// The lane of a call.
-    fn lane(&self, call: &CheckedCall) -> &Arc<Lane> {
+    fn lane(&self, call: &Operation) -> &Arc<Lane> {
         match call.part() {
             Some(0) => {}
             Some(part) => return &self.of_rows[usize::from(part) % self.width.lanes()],

@@ -91,7 +91,7 @@ impl Queue {
 mod tests {
     use super::*;
     use crate::gate::reply::Reply;
-    use crate::plan::Verb;
+    use crate::plan::{Operation, Under, Verb};
     use crate::{Limit, MINUTE, SECOND};
 
     const LIMIT: Limit = Limit::token_bucket("one", 1, MINUTE);
@@ -108,7 +108,7 @@ mod tests {
             let (reply, answer) = Reply::new("one".to_owned().into());
             answers.push(answer);
             queue.push(QueuedCall {
-                call: Verb::consume(LIMIT.global()).checked().unwrap(),
+                call: Operation::of(Verb::consume(LIMIT.global()), &Under::NOTHING).unwrap(),
                 reply,
                 blocked_since: None,
             });

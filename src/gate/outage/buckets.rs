@@ -50,7 +50,7 @@ impl LocalBuckets {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::plan::Verb;
+    use crate::plan::{Operation, Under, Verb};
     use crate::tokens::Tokens;
     use crate::{Limit, SECOND};
 
@@ -64,7 +64,14 @@ mod tests {
 
     impl Stage {
         fn new() -> Self {
-            let row = |key| Verb::consume(LIMIT.key(key)).checked().unwrap().first_rows().next().unwrap().clone();
+            let row = |key| {
+                Operation::of(Verb::consume(LIMIT.key(key)), &Under::NOTHING)
+                    .unwrap()
+                    .first_rows()
+                    .next()
+                    .unwrap()
+                    .clone()
+            };
             Self { rows: ["a", "b", "c"].map(row).into(), buckets: LocalBuckets::new(2) }
         }
 

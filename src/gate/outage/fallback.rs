@@ -9,7 +9,7 @@ use crate::decision::{Decision, Denied, Grant, Source};
 use crate::error::{Error, chain};
 use crate::lock::lock;
 use crate::meter::{self, By};
-use crate::plan::{CheckedCall, Plan};
+use crate::plan::{Operation, Plan};
 use crate::receipt::Receipt;
 use crate::standing::Standings;
 use crate::tokens::Tokens;
@@ -84,12 +84,12 @@ impl Fallback {
     }
 
     /// The call to keep, in case the policy has to answer it.
-    pub(crate) fn keep(&self, call: &CheckedCall) -> Option<CheckedCall> {
+    pub(crate) fn keep(&self, call: &Operation) -> Option<Operation> {
         (self.policy != OnFailure::Closed).then(|| call.clone())
     }
 
     /// The answer to a call that the database did not answer.
-    pub(crate) fn answer(&self, kept: Option<CheckedCall>, error: Error) -> Result<Decision, Error> {
+    pub(crate) fn answer(&self, kept: Option<Operation>, error: Error) -> Result<Decision, Error> {
         let Some(call) = kept.filter(|_| error.is_outage()) else { return Err(error) };
         let limit = call.limit().clone();
         let Some(decision) = self.decide(call) else { return Err(error) };
@@ -102,7 +102,7 @@ impl Fallback {
         Ok(decision)
     }
 
-    fn decide(&self, call: CheckedCall) -> Option<Decision> {
+    fn decide(&self, call: Operation) -> Option<Decision> {
         match self.policy {
             OnFailure::Closed => None,
             OnFailure::Open => Some(match call.undenied(self.now()) {
@@ -118,7 +118,7 @@ impl Fallback {
     }
 
     /// Decides as the database would: with the same plan, over rows in memory.
-    fn decide_locally(&self, call: CheckedCall) -> Option<Decision> {
+    fn decide_locally(&self, call: Operation) -> Option<Decision> {
         let (plan, now) = (Plan::of(vec![call]), self.now());
         let mut buckets = lock(&self.buckets);
         let outcome = plan.decide(&buckets.states(plan.rows()), &vec![None; plan.names().len()], now);
@@ -148,7 +148,7 @@ impl Fallback {
 }
 
 /// The amount that a call gets if no limit is short.
-fn most(call: &CheckedCall) -> Tokens {
+fn most(call: &Operation) -> Tokens {
     let Some(first) = call.asked().first().map(|item| item.action) else { return Tokens::ZERO };
     let charged = |ask: &Ask| ask.place.alternative == first.place.alternative;
     let part = call.asked().iter().map(|item| item.action).filter(charged).find_map(Ask::most);

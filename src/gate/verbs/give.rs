@@ -26,7 +26,7 @@ impl Gate {
     ///
     /// Those of [`consume`](Self::consume).
     pub async fn reset(&self, request: Request) -> Result<Balance, Error> {
-        self.change(Verb::reset(request)).await.map(Answer::balance)
+        self.change(Verb::Reset(request)).await.map(Answer::balance)
     }
 
     /// Brings the charges of a receipt to their actual cost, in either direction, as
@@ -43,7 +43,7 @@ impl Gate {
     ) -> Result<Settlement, Error> {
         let receipt = receipt.into();
         let actual = receipt.actual_cost(actual).inspect_err(|error| meter::wrong(By::Gate, error))?;
-        self.change(Verb::settle(receipt, actual)).await.map(Answer::settlement)
+        self.change(Verb::Settle(receipt, actual)).await.map(Answer::settlement)
     }
 
     /// Settles with an actual cost for each request, in the order of the requests, as
@@ -53,7 +53,7 @@ impl Gate {
     ///
     /// Those of [`Limiter::settle_each`](crate::Limiter::settle_each) and of [`Gate`].
     pub async fn settle_each(&self, receipt: impl Into<Receipt>, costs: &[Tokens]) -> Result<Settlement, Error> {
-        self.change(Verb::settle_each(receipt.into(), costs)).await.map(Answer::settlement)
+        self.change(Verb::SettleEach(receipt.into(), costs.to_vec())).await.map(Answer::settlement)
     }
 
     /// Gives back the charges of a receipt, if they are not ready to be spent, as
@@ -63,6 +63,6 @@ impl Gate {
     ///
     /// Those of [`Limiter::cancel`](crate::Limiter::cancel) and of [`Gate`].
     pub async fn cancel(&self, receipt: impl Into<Receipt>) -> Result<Settlement, Error> {
-        self.change(Verb::cancel(receipt.into())).await.map(Answer::settlement)
+        self.change(Verb::Cancel(receipt.into())).await.map(Answer::settlement)
     }
 }

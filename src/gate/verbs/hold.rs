@@ -55,7 +55,7 @@ impl Gate {
     ///
     /// Those of [`Limiter::renew`](crate::Limiter::renew) and of [`Gate`].
     pub async fn renew(&self, receipt: &Receipt) -> Result<Receipt, Error> {
-        self.ask(self.checked(Verb::renew(receipt))?).await.map(|answer| answer.renewal(receipt))
+        self.ask(self.prepared(Verb::Renew(receipt.clone()))?).await.map(|answer| answer.renewal(receipt))
     }
 
     /// Ends each lease of a receipt, as [`Limiter::release`](crate::Limiter::release) does.
@@ -64,7 +64,7 @@ impl Gate {
     ///
     /// Those of [`Limiter::release`](crate::Limiter::release) and of [`Gate`].
     pub async fn release(&self, receipt: impl Into<Receipt>) -> Result<Settlement, Error> {
-        self.change(Verb::release(&receipt.into())).await.map(Answer::settlement)
+        self.change(Verb::Release(receipt.into())).await.map(Answer::settlement)
     }
 
     /// The last tick up to an instant. Leases of one length are renewed at the same ticks, and so in one batch.

@@ -17,7 +17,7 @@ impl Gate {
     ///
     /// Those of [`consume`](Self::consume).
     pub async fn check(&self, call: impl Into<Call>) -> Result<Decision, Error> {
-        self.decide(self.checked(Verb::check(call))?).await
+        self.decide(self.prepared(Verb::check(call))?).await
     }
 
     /// The limit with the numbers that count for a key at present, by the [overrides](crate::Overrides) that this gate
@@ -36,6 +36,6 @@ impl Gate {
     ///
     /// Those of [`consume`](Self::consume).
     pub async fn balance(&self, request: Request) -> Result<Balance, Error> {
-        self.change(Verb::look(request)).await.map(Answer::balance)
+        self.change(Verb::Look(request)).await.map(Answer::balance)
     }
 }

@@ -22,16 +22,16 @@ use tracing::Instrument;
 use super::reply::{QueuedCall, Reply};
 use super::shared::Shared;
 use super::{Gate, Inner};
-use crate::checked::{checked, overruled, tell};
 use crate::decision::Decision;
 use crate::error::Error;
 use crate::meter::{self, By};
-use crate::plan::{Answer, CheckedCall, Verb};
+use crate::plan::{Answer, Operation, Verb};
+use crate::prepare::{overruled, prepared, tell};
 use crate::text::Text;
 
 impl Gate {
     /// Decides by overrides, else from memory, else by the database, else by the failure policy.
-    async fn decide(&self, call: CheckedCall) -> Result<Decision, Error> {
+    async fn decide(&self, call: Operation) -> Result<Decision, Error> {
         let Shared { memories, fallback, .. } = &*self.inner.shared;
         let remembered = memories.refuse(&call);
         if let Some(answer) = self.overruled(&call) {
@@ -48,17 +48,17 @@ impl Gate {
         }
     }
 
-    async fn change(&self, call: Verb) -> Result<Answer, Error> {
-        self.ask(self.checked(call)?).await
+    async fn change(&self, verb: Verb) -> Result<Answer, Error> {
+        self.ask(self.prepared(verb)?).await
     }
 
-    fn checked(&self, call: Verb) -> Result<CheckedCall, Error> {
+    fn prepared(&self, verb: Verb) -> Result<Operation, Error> {
         let Shared { settings, overrides, .. } = &*self.inner.shared;
-        checked(By::Gate, call, settings.backend.parts, settings.max_keys, overrides.as_ref(), || settings.clock.at())
+        prepared(By::Gate, verb, settings.backend.parts, settings.max_keys, overrides.as_ref(), || settings.clock.at())
     }
 
     /// The answer that follows from overrides alone.
-    fn overruled(&self, call: &CheckedCall) -> Option<Answer> {
+    fn overruled(&self, call: &Operation) -> Option<Answer> {
         let Shared { settings, overrides, .. } = &*self.inner.shared;
         overruled(By::Gate, call, overrides.as_ref(), || settings.clock.at())
     }
@@ -69,7 +69,7 @@ impl Gate {
     }
 
     /// Queues a call, and waits for its answer.
-    async fn ask(&self, call: CheckedCall) -> Result<Answer, Error> {
+    async fn ask(&self, call: Operation) -> Result<Answer, Error> {
         let (limit, lapses) = (call.limit().clone(), call.lapses());
         let span = tracing::debug_span!("tollgate", limit = limit.as_str(), outcome = tracing::field::Empty);
         let Inner { shared, reaping, .. } = &*self.inner;
@@ -90,7 +90,7 @@ impl Gate {
         answer
     }
 
-    async fn queue(&self, call: CheckedCall, limit: &Text) -> Result<Answer, Error> {
+    async fn queue(&self, call: Operation, limit: &Text) -> Result<Answer, Error> {
         let (mut reply, answer) = Reply::new(limit.clone());
         if call.is_held() {
             reply.owe(self.inner.shared.owing());

@@ -21,7 +21,7 @@ impl Gate {
         // The settlement needs a runtime.
         let (runtime, call) = (runtime()?, call.into());
         // Different costs are an error now, because after the answer was streamed it is too late.
-        let checked = self.checked(Verb::consume(call.clone()))?;
+        let checked = self.prepared(Verb::consume(call.clone()))?;
         checked.expect_one_cost().inspect_err(|error| meter::wrong(By::Gate, error))?;
         Ok(self.consume(call).await?.map(|grant| Stream::new(self, grant, runtime)))
     }

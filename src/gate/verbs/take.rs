@@ -21,7 +21,7 @@ impl Gate {
         let call = call.into();
         match self.prepaid(&call) {
             Some(grant) => Ok(Decision::Granted(grant)),
-            None => self.decide(self.checked(Verb::consume(call))?).await,
+            None => self.decide(self.prepared(Verb::consume(call))?).await,
         }
     }
 
@@ -41,7 +41,7 @@ impl Gate {
     ///
     /// Those of [`Limiter::reserve`](crate::Limiter::reserve) and of [`Gate`].
     pub async fn reserve(&self, call: impl Into<Call>) -> Result<Decision<Reservation>, Error> {
-        let call = self.checked(Verb::reserve(call))?;
+        let call = self.prepared(Verb::reserve(call))?;
         let answer = match self.overruled(&call) {
             Some(answer) => answer,
             None => self.ask(call).await?,

@@ -11,7 +11,7 @@ use crate::gate::Gate;
 use crate::gate::shared::Shared;
 use crate::gate::wait::Turn;
 use crate::overrides::Overrides;
-use crate::plan::{CheckedCall, Verb};
+use crate::plan::{Operation, Verb};
 
 /// # Waiting for tokens
 impl Gate {
@@ -56,7 +56,7 @@ impl Gate {
         let deadline = Instant::now().checked_add(timeout);
         let mut changes = overrides.as_ref().map(Overrides::changes);
         // Overrides of the limits may change meanwhile.
-        let asked = || self.checked(Verb::consume(said.clone()));
+        let asked = || self.prepared(Verb::consume(said.clone()));
         let (mut call, mut waiter) = (asked()?, waiters.arrive());
         if !waiter.join(&call)
             && let Some(grant) = self.prepaid(&said)
@@ -118,7 +118,7 @@ impl Gate {
 
 /// Whether no alternative of a call will be granted by the deadline. A lease may be released at any time, unless an
 /// override denies the call.
-fn is_too_late(call: &CheckedCall, denied: &Denied, deadline: Option<Instant>) -> bool {
+fn is_too_late(call: &Operation, denied: &Denied, deadline: Option<Instant>) -> bool {
     let is_held = |limit: &str| {
         let mut items = call.alternatives().flatten();
         items.any(|item| item.target.limit.lease().is_some() && item.is_of(limit))

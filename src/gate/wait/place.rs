@@ -2,7 +2,7 @@ use std::time::Duration;
 
 use crate::algebra::{Ask, Flow, Terms};
 use crate::key::Key;
-use crate::plan::{CheckedCall, Item, Row};
+use crate::plan::{Operation, Item, Row};
 use crate::tokens::Tokens;
 
 /// The place of a caller in one line.
@@ -14,7 +14,7 @@ pub(super) struct Place {
 
 impl Place {
     /// The place of an item of a call.
-    pub(super) fn of(item: &Item<Ask>, call: &CheckedCall) -> Self {
+    pub(super) fn of(item: &Item<Ask>, call: &Operation) -> Self {
         let others = call.split_with(item).map(|other| other.target.rows.first.clone()).collect();
         Self { item: item.clone(), others }
     }

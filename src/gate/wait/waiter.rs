@@ -14,7 +14,7 @@ use super::{Lines, Waiters};
 use crate::algebra::{Ask, Timestamp};
 use crate::decision::{Decision, Denied, Grant, Source};
 use crate::lock::lock;
-use crate::plan::{CheckedCall, Item};
+use crate::plan::{Item, Operation};
 use crate::reason::Reason;
 
 /// One of the callers. When it is dropped, it no longer waits.
@@ -60,7 +60,7 @@ impl<'w> Waiter<'w> {
 
     /// Takes a place in a line of each alternative, if each has a line. If an alternative has no line, and its row is
     /// not left to others, the caller asks at once.
-    pub(crate) fn join(&mut self, call: &CheckedCall) -> bool {
+    pub(crate) fn join(&mut self, call: &Operation) -> bool {
         let mut lines = lock(&self.waiters.lines);
         let has_line = |item: &&Item<Ask>| {
             lines.by_row.contains_key(&item.target.rows.first) || self.waiters.left_until(item).is_some()
@@ -169,7 +169,7 @@ impl<'w> Waiter<'w> {
 
     /// Goes back to its places after a refusal, and to the lines that refused it: for each alternative, the line of the
     /// limit with the longest wait.
-    pub(crate) fn refused(&mut self, call: &CheckedCall, denied: &Denied) {
+    pub(crate) fn refused(&mut self, call: &Operation, denied: &Denied) {
         let mut lines = lock(&self.waiters.lines);
         let mut places: Vec<(Place, &Denied)> = Vec::new();
         for denied in iter::once(denied).chain(denied.beside.iter()) {
@@ -320,20 +320,22 @@ async fn changed(news: &mut Option<watch::Receiver<()>>) {
 mod tests {
     use super::*;
     use crate::algebra::{State, Timestamp};
-    use crate::plan::{Answer, Plan, Verb};
+    use crate::plan::{Answer, Plan, Under, Verb};
     use crate::tokens::Tokens;
     use crate::{HOUR, Limit};
 
     const LIMIT: Limit = Limit::token_bucket("one", 1, HOUR);
 
     /// Whether a caller has a turn at once after a refusal during which others did something.
-    fn refused(meanwhile: impl FnOnce(&Waiters, &CheckedCall)) -> bool {
+    fn refused(meanwhile: impl FnOnce(&Waiters, &Operation)) -> bool {
         let waiters = Waiters::default();
         let call = || Verb::consume(LIMIT.key("k"));
         let empty = State::new(Tokens::from_micros(-1_000_000), Timestamp::from_micros(0));
         let plan = Plan::new([call()]).unwrap();
         let answer = plan.decide(&[Some(empty)], &[], Timestamp::from_micros(0)).answers.remove(0).unwrap();
-        let (call, Answer::Denied(denied)) = (call().checked().unwrap(), answer) else { panic!("it is refused") };
+        let (call, Answer::Denied(denied)) = (Operation::of(call(), &Under::NOTHING).unwrap(), answer) else {
+            panic!("it is refused")
+        };
         let mut waiter = waiters.arrive();
         meanwhile(&waiters, &call);
         waiter.refused(&call, &denied);

@@ -12,8 +12,8 @@ mod taken;
 mod tests;
 
 use super::answer::Answer;
-use super::checked_call::{Action, CheckedCall};
 use super::item::Target;
+use super::operation::{Action, Operation};
 use super::own_row::OwnRow;
 use super::row::Rows;
 use crate::algebra::{Account, Portion, State, Timestamp};
@@ -54,7 +54,7 @@ impl<'p> Ledger<'p> {
     }
 
     /// Decides a call of the plan.
-    pub(super) fn answer(&mut self, place: usize, call: &CheckedCall) -> Result<Answer, Error> {
+    pub(super) fn answer(&mut self, place: usize, call: &Operation) -> Result<Answer, Error> {
         self.current = place;
         let own = call.own.as_deref();
         match &call.action {
@@ -125,7 +125,7 @@ impl<'p> Ledger<'p> {
         self.calls[own.place] = StoredCall { row, changed_by: Some(self.current) };
     }
 
-    fn saved(&self, call: &CheckedCall) -> Saved {
+    fn saved(&self, call: &Operation) -> Saved {
         let places = call.rows().flat_map(Rows::places);
         Saved {
             states: places.map(|place| (place, self.states[place].clone())).collect(),

@@ -3,8 +3,8 @@
 use crate::algebra::{State, Timestamp};
 use crate::call::Call;
 use crate::plan::tests::{BUCKET, NOW, SLOTS, decided, receipt, unlimited, used};
-use crate::plan::{Answer, CallRow, Outcome, Plan, Verb};
-use crate::{DAY, Error, HOUR, Receipt, SECOND, Tokens, split};
+use crate::plan::{Answer, CallRow, Outcome, Plan, Under, Verb};
+use crate::{DAY, Error, HOUR, Key, Limit, Receipt, SECOND, Tokens, split};
 
 /// The outcome of calls over rows, and over stored calls.
 fn over(calls: Vec<Verb>, found: &[Option<State>], known: &[Option<CallRow>]) -> Outcome {
@@ -13,7 +13,7 @@ fn over(calls: Vec<Verb>, found: &[Option<State>], known: &[Option<CallRow>]) ->
 
 /// A call over missing rows: its receipt and its stored call.
 fn stored(call: impl Into<Call>) -> (Receipt, CallRow) {
-    let plan = Plan::new([Verb::consume(call).with_id(1)]).unwrap();
+    let plan = Plan::new([Verb::consume(call)]).unwrap();
     let mut outcome = plan.decide(&vec![None; plan.rows().len()], &[None], NOW);
     let row = outcome.calls[0].row().unwrap().clone();
     let Ok(Answer::Granted { receipt, .. }) = outcome.answers.remove(0) else { panic!("the rows are full") };
@@ -23,7 +23,7 @@ fn stored(call: impl Into<Call>) -> (Receipt, CallRow) {
 #[test]
 fn a_settlement_that_takes_two_rows_down_is_told() {
     let charged = receipt([BUCKET.key("k"), BUCKET.key("l")]);
-    let answers = decided([Verb::settle(charged, Tokens::new(6))], &[Some(used(1)), Some(used(1))]).answers;
+    let answers = decided([Verb::Settle(charged, Tokens::new(6))], &[Some(used(1)), Some(used(1))]).answers;
     let Ok(Answer::Settled(settlement)) = &answers[0] else { panic!("{answers:?}") };
     assert_eq!(settlement.crossed(&BUCKET, 0.5), Ok(true));
     assert_eq!(settlement.crossed(&BUCKET, 0.3), Ok(false));
@@ -33,8 +33,9 @@ fn a_settlement_that_takes_two_rows_down_is_told() {
 fn a_repeat_tells_the_standings_of_what_counts() {
     let requests = || Call::from([BUCKET.key("k"), BUCKET.key("l")]).once("id");
     let (_, row) = stored(requests());
-    let call = Verb::consume(requests()).under(|_, key| (key.as_str() == "l").then(|| unlimited("")));
-    let answers = over(vec![call], &[Some(used(1)), Some(used(1))], &[Some(row)]).answers;
+    let overrides = |_: &Limit, key: &Key| (key.as_str() == "l").then(|| unlimited(""));
+    let plan = Plan::under([Verb::consume(requests())], &Under { overrides: &overrides, ..Under::NOTHING }).unwrap();
+    let answers = plan.decide(&[Some(used(1)), Some(used(1))], &[Some(row)], NOW).answers;
     let Ok(Answer::Granted { standings, .. }) = &answers[0] else { panic!("{answers:?}") };
     assert_eq!(standings.iter().map(|standing| standing.key.as_str()).collect::<Vec<_>>(), ["k"]);
 }
@@ -45,7 +46,7 @@ fn a_repeat_behind_the_settlement_does_not_lapse() {
     let request = || BUCKET.key("k").once_for("id", DAY).lapses_after(HOUR);
     let (receipt, row) = stored(request());
     let kept_until = row.kept_until;
-    let calls = vec![Verb::settle(receipt, Tokens::ONE), Verb::consume(request())];
+    let calls = vec![Verb::Settle(receipt, Tokens::ONE), Verb::consume(request())];
     let answers = over(calls, &[Some(used(1))], &[Some(row)]).answers;
     let Ok(Answer::Granted { receipt, .. }) = &answers[1] else { panic!("{answers:?}") };
     assert_eq!((receipt.lapses_at, kept_until), (Some(kept_until), NOW.plus(DAY)));
@@ -56,17 +57,17 @@ fn a_repeat_behind_the_settlement_does_not_lapse() {
 fn a_receipt_settles_no_later_call_with_its_id() {
     let (old, _) = stored(BUCKET.key("k").cost(2).once("id"));
     let (_, row) = stored(BUCKET.key("k").cost(3).once("id"));
-    let answers = over(vec![Verb::settle(old, Tokens::ONE)], &[Some(used(3))], &[Some(row)]).answers;
+    let answers = over(vec![Verb::Settle(old, Tokens::ONE)], &[Some(used(3))], &[Some(row)]).answers;
     assert!(matches!(answers[0], Err(Error::ReceiptUsed { .. })), "{answers:?}");
 }
 
 #[test]
 fn a_lease_that_holds_nothing_or_is_over_keeps_no_stored_call_from_its_settlement() {
     let charged = receipt([SLOTS.key("k").cost(0), BUCKET.key("k").cost(2)]);
-    let answers = decided([Verb::settle(charged, Tokens::ONE)], &[Some(used(2)), None]).answers;
+    let answers = decided([Verb::Settle(charged, Tokens::ONE)], &[Some(used(2)), None]).answers;
     assert!(matches!(answers[0], Ok(Answer::Settled(_))), "{answers:?}");
     let (receipt, row) = stored(Call::from([SLOTS.key("k"), BUCKET.key("k").cost(2)]).lapses_after(HOUR));
-    let answers = over(vec![Verb::settle(receipt, Tokens::ONE)], &[Some(used(2)), None], &[Some(row)]).answers;
+    let answers = over(vec![Verb::Settle(receipt, Tokens::ONE)], &[Some(used(2)), None], &[Some(row)]).answers;
     assert!(matches!(answers[0], Ok(Answer::Settled(_))), "{answers:?}");
 }
 
@@ -82,8 +83,9 @@ fn a_row_that_gives_nothing_to_a_split_is_not_charged() {
 #[test]
 fn a_split_over_an_unlimited_limit_asks_no_row() {
     let call = Verb::consume(split(3, [BUCKET.key("k"), BUCKET.key("l")]));
-    let call = call.under(|_, key| (key.as_str() == "k").then(|| unlimited("")));
-    let answers = decided([call], &[Some(used(10)), Some(used(10))]).answers;
+    let overrides = |_: &Limit, key: &Key| (key.as_str() == "k").then(|| unlimited(""));
+    let plan = Plan::under([call], &Under { overrides: &overrides, ..Under::NOTHING }).unwrap();
+    let answers = plan.decide(&[Some(used(10)), Some(used(10))], &[], NOW).answers;
     assert!(matches!(answers[0], Ok(Answer::Granted { .. })), "{answers:?}");
 }
 

@@ -242,14 +242,14 @@ impl Walk {
             "check" => Verb::check(request()),
             "credit" => Verb::credit(request()),
             "debit" => Verb::debit(request()),
-            "reset" => Verb::reset(request()),
-            "look" => Verb::look(request()),
+            "reset" => Verb::Reset(request()),
+            "look" => Verb::Look(request()),
             _ => {
                 let receipt = self.receipt(amount, until, ready_at);
                 if verb == "settle" {
-                    Verb::settle(receipt, Tokens::from_micros(actual))
+                    Verb::Settle(receipt, Tokens::from_micros(actual))
                 } else {
-                    Verb::cancel(receipt)
+                    Verb::Cancel(receipt)
                 }
             }
         }

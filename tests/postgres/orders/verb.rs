@@ -187,10 +187,11 @@ impl Verb {
     /// The same over rows in memory, at an instant, under the override that an operator has set.
     pub(crate) fn planned(&self, memory: &mut Memory, set: &mut Option<Exception>, at: DateTime<Utc>) -> Outcome {
         let exception = set.clone();
-        let set_for = |limit: &Limit| exception.clone().filter(|_| limit.name() == PLAN.name());
+        let set_for = |limit: &Limit, _: &tollgate::Key| exception.clone().filter(|_| limit.name() == PLAN.name());
+        let called = |memory: &mut Memory, call| memory.batch_under(&set_for, [call], at.into())?.remove(0);
         let call = match self.clone() {
-            Self::Balance(asked) => plan::Verb::look(asked),
-            Self::Cancel(receipt) => plan::Verb::cancel(receipt),
+            Self::Balance(asked) => plan::Verb::Look(asked),
+            Self::Cancel(receipt) => plan::Verb::Cancel(receipt),
             Self::Check(asked) => plan::Verb::check(asked),
             Self::Consume(asked) => plan::Verb::consume(asked),
             Self::Credit(asked) => plan::Verb::credit(asked),
@@ -207,21 +208,21 @@ impl Verb {
                 memory.reap(at.into());
                 return Outcome::Swept;
             }
-            Self::Release(receipt) => plan::Verb::release(&receipt),
-            Self::Renew(receipt) => return Outcome::of_renewal(memory.call(plan::Verb::renew(&receipt), at.into())),
+            Self::Release(receipt) => plan::Verb::Release(receipt),
+            Self::Renew(receipt) => return Outcome::of_renewal(memory.call(plan::Verb::Renew(receipt), at.into())),
             Self::Reserve(asked) => {
-                let call = plan::Verb::reserve(asked).under(|limit, _| set_for(limit));
-                return Outcome::of_reservation(memory.call(call, at.into()));
+                let call = plan::Verb::reserve(asked);
+                return Outcome::of_reservation(called(memory, call));
             }
-            Self::Reset(asked) => plan::Verb::reset(asked),
-            Self::Settle(receipt, actual) => plan::Verb::settle(receipt, actual),
+            Self::Reset(asked) => plan::Verb::Reset(asked),
+            Self::Settle(receipt, actual) => plan::Verb::Settle(receipt, actual),
             Self::Sweep(table) => {
                 memory.rows.retain(|row, state| row.storage() != table || state.full_at > at.into());
                 return Outcome::Swept;
             }
             Self::Vain(asked) => return Outcome::of(memory.clone().call(plan::Verb::consume(asked), at.into())),
         };
-        Outcome::of(memory.call(call.under(|limit, _| set_for(limit)), at.into()))
+        Outcome::of(called(memory, call))
     }
 }
 

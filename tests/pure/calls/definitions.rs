@@ -47,11 +47,12 @@ fn receipts_of_another_kind_fill_no_bucket() {
         for receipt in receipts {
             if old.lease().is_some() {
                 // The first lease lasts from now on, and none that the bucket no longer lists.
-                let renewed = world.call(Verb::renew(&receipt), sec(0));
+                let renewed = world.call(Verb::Renew(receipt.clone()), sec(0));
                 assert_eq!(renewed.is_ok(), granted == 0, "{renewed:?}");
                 assert_eq!(drain(&mut world, &bucket, sec(0)), 0);
             }
-            let call = if old.lease().is_some() { Verb::release(&receipt) } else { Verb::settle(receipt, tokens(1)) };
+            let call =
+                if old.lease().is_some() { Verb::Release(receipt.clone()) } else { Verb::Settle(receipt, tokens(1)) };
             world.call(call, sec(0)).ok();
             granted += drain(&mut world, &bucket, sec(0));
         }
@@ -68,7 +69,7 @@ fn old_receipts_refill_nothing_under_a_lowered_rate() {
     let _ = take(&mut world, old.global().cost(90), sec(0));
     let mut granted = 0;
     for (receipt, now) in receipts.into_iter().zip(1..) {
-        world.settled(Verb::settle(receipt, tokens(1)), at(now * 20_000)).unwrap();
+        world.settled(Verb::Settle(receipt, tokens(1)), at(now * 20_000)).unwrap();
         granted += drain(&mut world, &new, at(now * 20_000));
     }
     assert_eq!(granted, 5, "what came back, and no more");
@@ -80,7 +81,7 @@ fn old_receipts_of_a_window_that_is_longer_by_now_give_back_once() {
     let (mut world, mut granted) = (World::default(), 0);
     let receipts: Vec<_> = (0..10).map(|_| take(&mut world, old.global(), sec(0))).collect();
     for (receipt, now) in receipts.into_iter().zip(0..) {
-        world.settled(Verb::settle(receipt, tokens(0)), sec(now * 6)).unwrap();
+        world.settled(Verb::Settle(receipt, tokens(0)), sec(now * 6)).unwrap();
         granted += drain(&mut world, &new, sec(now * 6));
     }
     assert!(granted <= 11, "{granted} of 10 in a minute, and what came back in the first second");
@@ -93,7 +94,7 @@ fn a_drained_bucket_that_becomes_a_window_is_forgiven_nothing() {
     let receipt = take(&mut world, bucket.global().cost(1).tracked_for(DAY), sec(0));
     let _ = take(&mut world, bucket.global().cost(9), sec(0));
     assert_eq!(left(&world, &window, sec(59)), tokens(0));
-    world.settled(Verb::settle(receipt, tokens(0)), sec(59)).unwrap();
+    world.settled(Verb::Settle(receipt, tokens(0)), sec(59)).unwrap();
     assert_eq!(left(&world, &window, sec(59)), tokens(1));
 }
 
@@ -114,7 +115,7 @@ fn what_was_used_beyond_a_charge_of_another_kind_lowers_the_row_and_drops_its_li
         let receipt = take(&mut world, old.global(), sec(0));
         let lease = take(&mut world, new.global().cost(2), sec(0));
         assert_eq!(world.state(&new.global()).unwrap().value, tokens(-3));
-        world.settled(Verb::settle(receipt, tokens(4)), sec(5)).unwrap();
+        world.settled(Verb::Settle(receipt, tokens(4)), sec(5)).unwrap();
         // The row is read as of its own instant: five seconds bring a bucket nothing more.
         assert_eq!(world.state(&new.global()).unwrap(), used(6, sec(0), world.state(&new.global()).unwrap().full_at));
         assert_eq!([&window, &leases].map(|limit| left(&world, limit, sec(5))), [tokens(4); 2]);
@@ -124,7 +125,7 @@ fn what_was_used_beyond_a_charge_of_another_kind_lowers_the_row_and_drops_its_li
         }
         assert_eq!(left(&world, new, full_at), tokens(10));
         if new.lease().is_some() {
-            assert!(matches!(world.call(Verb::release(&lease), sec(5)), Err(Error::ReceiptUsed { .. })));
+            assert!(matches!(world.call(Verb::Release(lease.clone()), sec(5)), Err(Error::ReceiptUsed { .. })));
         }
     }
 }

@@ -6,7 +6,7 @@ use proptest::collection::vec;
 use proptest::prelude::*;
 use serde_json::json;
 use tollgate::algebra::List;
-use tollgate::plan::{Plan, Verb};
+use tollgate::plan::{Plan, Under, Verb};
 use tollgate::{Call, CallError, Error, HOUR, Limit, LimitFault, MINUTE, Receipt, SECOND, first_of, split};
 
 use super::{ORG, USER, WALLET, take};
@@ -118,7 +118,7 @@ fn receipts_and_charges_are_written_the_same_in_every_release() {
     later["charges"][0]["version"] = json!(1);
     let newer: Receipt = serde_json::from_value(later).unwrap();
     assert!(matches!(
-        world.settled(Verb::cancel(newer), sec(1)),
+        world.settled(Verb::Cancel(newer), sec(1)),
         Err(Error::Call { source: CallError::CorruptReceipt, .. })
     ));
 }
@@ -143,7 +143,7 @@ fn a_receipt_that_no_release_has_written_is_an_error_with_a_name() {
         let mut torn = written.clone();
         torn["charges"][0][field] = value.clone();
         let Ok(torn) = serde_json::from_value::<Receipt>(torn) else { continue };
-        let error = world.settled(Verb::settle(torn, tokens(3)), at(65)).unwrap_err();
+        let error = world.settled(Verb::Settle(torn, tokens(3)), at(65)).unwrap_err();
         assert!(matches!(error, Error::Call { source: CallError::CorruptReceipt, .. }), "{field} {value}: {error:?}");
     }
 }
@@ -152,7 +152,9 @@ fn a_receipt_that_no_release_has_written_is_an_error_with_a_name() {
 #[test]
 fn lists_are_written_the_same_in_every_release() {
     let (leases, sliding) = (Limit::concurrency("leases", 9, MINUTE), Limit::sliding_window("sliding", 9, MINUTE));
-    let plan = Plan::new([Verb::consume(leases.global().cost(2)).with_id((3 << 64) | 4)]).unwrap();
+    let plan =
+        Plan::under([Verb::consume(leases.global().cost(2))], &Under { draw: &|| (3 << 64) | 4, ..Under::NOTHING })
+            .unwrap();
     let list = plan.decide(&[None], &[], sec(1)).changes.remove(0).state.list;
     let column = [2, 61_000_000, 2_000_000, 3, 4];
     assert_eq!(list.to_column(), Some(column.into()));

@@ -1,7 +1,9 @@
 //! Calls with an id: carried out once, and answered again.
 
+use std::cell::Cell;
+
 use tollgate::algebra::Timestamp;
-use tollgate::plan::{Answer, Plan, Verb};
+use tollgate::plan::{Answer, Plan, Under, Verb};
 use tollgate::{Error, HOUR, Limit, MINUTE, Source};
 
 use super::{ORG, USER, WALLET, left};
@@ -17,10 +19,10 @@ fn a_call_with_an_id_is_carried_out_once() {
     let other = world.call(ask(9), sec(1)).unwrap_err();
     assert!(matches!(&other, Error::OnceMismatch { limit } if limit == "user"), "{other}");
     // Used, it still answers; and the receipt is good once.
-    world.settled(Verb::settle_each(again, &[tokens(1), tokens(8)]), sec(2)).unwrap();
+    world.settled(Verb::SettleEach(again, vec![tokens(1), tokens(8)]), sec(2)).unwrap();
     let Ok(Answer::Granted { source, receipt, .. }) = world.call(ask(8), sec(3)) else { panic!("granted") };
     assert_eq!(source, Source::Repeated);
-    assert!(matches!(world.settled(Verb::cancel(receipt), sec(3)), Err(Error::ReceiptUsed { .. })));
+    assert!(matches!(world.settled(Verb::Cancel(receipt), sec(3)), Err(Error::ReceiptUsed { .. })));
     let kept: Vec<_> = world.calls.values().map(|row| (row.name.id(), row.kept_until, row.lapses_at)).collect();
     assert_eq!(kept, [("job 7", sec(86_400), None)]);
     assert_eq!(left(&world, &ORG, sec(3)), tokens(92));
@@ -91,23 +93,28 @@ fn a_lease_that_is_asked_again_is_the_same_lease_until_it_is_over() {
     let mut world = World::default();
     let ask = || Verb::consume(renders.global().once("film"));
     let receipt = world.taken(ask(), sec(0));
-    world.call(Verb::renew(&receipt), sec(30)).unwrap();
+    world.call(Verb::Renew(receipt.clone()), sec(30)).unwrap();
     let again = world.taken(ask(), sec(31));
     assert_eq!(again.charges[0].lease_ends_at().map(Timestamp::from), Some(sec(90)));
-    world.call(Verb::release(&again), sec(32)).unwrap();
+    world.call(Verb::Release(again.clone()), sec(32)).unwrap();
     assert!(matches!(world.call(ask(), sec(33)), Err(Error::ReceiptUsed { .. })));
 }
 
 #[test]
 fn names_are_locked_in_order_and_only_drawn_ones_need_no_reading() {
     let calls = [
-        Verb::consume(USER.global().lapses_after(HOUR)).with_id(7),
+        Verb::consume(USER.global().lapses_after(HOUR)),
         Verb::consume(ORG.key(1).once("b")),
         Verb::consume(ORG.key(1).cost(2)),
         Verb::credit(ORG.key(1).once("a")),
     ];
-    assert_eq!(calls.each_ref().map(Verb::needs_id), [true, false, false, false]);
-    let plan = Plan::new(calls).unwrap();
+    let drawn = Cell::new(0);
+    let draw = || {
+        drawn.set(drawn.get() + 1);
+        7
+    };
+    let plan = Plan::under(calls, &Under { draw: &draw, ..Under::NOTHING }).unwrap();
+    assert_eq!(drawn.get(), 1);
     let names: Vec<_> = plan.names().iter().map(|name| (name.name(), name.id())).collect();
     assert_eq!(names, [("org", "a"), ("org", "b"), ("user", "00000000000000000000000000000007")]);
     assert_eq!(plan.asked_names(), [0, 1]);

@@ -187,10 +187,10 @@ pub(super) fn tell(limits: &[Limit], story: &[(i64, Op)]) -> Told {
                 let charge = live[which];
                 let Some(receipt) = told.charged[charge].receipt.clone() else { continue };
                 let call = match op {
-                    Op::Settle { actual, .. } => Verb::settle(receipt, micros(*actual)),
-                    Op::Cancel { .. } => Verb::cancel(receipt),
+                    Op::Settle { actual, .. } => Verb::Settle(receipt, micros(*actual)),
+                    Op::Cancel { .. } => Verb::Cancel(receipt),
                     _ => {
-                        world.call(Verb::renew(&receipt), at(now)).ok();
+                        world.call(Verb::Renew(receipt.clone()), at(now)).ok();
                         continue;
                     }
                 };
@@ -206,7 +206,7 @@ pub(super) fn tell(limits: &[Limit], story: &[(i64, Op)]) -> Told {
                 let call = match how {
                     Alter::Credit(amount) => Verb::credit(request.clone().cost(micros(*amount))),
                     Alter::Debit(amount) => Verb::debit(request.clone().cost(micros(*amount))),
-                    Alter::Reset => Verb::reset(request.clone()),
+                    Alter::Reset => Verb::Reset(request.clone()),
                 };
                 // Leases are not credited and debited.
                 if world.call(call, at(now)).is_ok() && world.state(&request) != before {
@@ -223,7 +223,7 @@ pub(super) fn tell(limits: &[Limit], story: &[(i64, Op)]) -> Told {
             Op::Reap => {
                 for row in world.lapsing() {
                     let name = row.name.clone();
-                    let settled = world.settled(Verb::lapse(row), at(now)).unwrap();
+                    let settled = world.settled(Verb::Lapse(row), at(now)).unwrap();
                     if let [charge] = settled.charges.as_slice() {
                         let lapsed =
                             told.charged.iter().position(|charged| charged.name.as_ref() == Some(&name)).unwrap();

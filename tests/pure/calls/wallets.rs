@@ -18,7 +18,7 @@ fn a_wallet_is_credited_once_for_each_payment_and_never_cut() {
     let denied = world.denied(WALLET.global(), sec(1));
     assert_eq!((denied.retry_at, denied.retry_after()), (None, None));
     assert_eq!(denied.to_string(), r#"limit "wallet" exhausted (only a credit fills it)"#);
-    world.settled(Verb::settle(receipt, tokens(20)), sec(9)).unwrap();
+    world.settled(Verb::Settle(receipt, tokens(20)), sec(9)).unwrap();
     assert_eq!(left(&world, &WALLET, sec(9_999)), tokens(0), "time brings nothing");
     // At rest it is swept, and tokens that come back later are there again.
     world.balance(pay("p2"), sec(10));
@@ -27,11 +27,11 @@ fn a_wallet_is_credited_once_for_each_payment_and_never_cut() {
     assert_eq!(world.state(&WALLET.global()), None);
     world.reap(sec(70));
     assert_eq!(left(&world, &WALLET, sec(70)), tokens(20));
-    assert!(matches!(world.settled(Verb::settle(receipt, tokens(0)), sec(70)), Err(Error::Lapsed { .. })));
+    assert!(matches!(world.settled(Verb::Settle(receipt, tokens(0)), sec(70)), Err(Error::Lapsed { .. })));
     // An amount that does not fit is an error, and stays owed.
     let receipt = take(&mut world, WALLET.global().cost(20).tracked_for(DAY), sec(71));
     world.balance(Verb::credit(WALLET.global().cost(Tokens::MAX)), sec(71));
-    for (call, now) in [(Verb::credit(WALLET.global()), 71), (Verb::settle(receipt, tokens(0)), 72)] {
+    for (call, now) in [(Verb::credit(WALLET.global()), 71), (Verb::Settle(receipt, tokens(0)), 72)] {
         let before = world.state(&WALLET.global());
         assert!(matches!(world.call(call, sec(now)), Err(Error::DoesNotFit { source: FitError::BalanceTooLarge, .. })));
         assert_eq!(world.state(&WALLET.global()), before);
@@ -50,7 +50,7 @@ fn what_is_cancelled_comes_back_to_a_wallet_that_was_swept() {
             world.taken(Verb::reserve(keep(Call::from([user.global().cost(20), WALLET.global().cost(20)]))), sec(0));
         world.sweep(sec(30));
         assert_eq!(world.state(&WALLET.global()), None);
-        let cancelled = world.settled(Verb::cancel(receipt), sec(30)).unwrap();
+        let cancelled = world.settled(Verb::Cancel(receipt), sec(30)).unwrap();
         assert_eq!(cancelled.charges.iter().map(|charge| charge.cost).collect::<Vec<_>>(), [tokens(0); 2]);
         assert_eq!(left(&world, &WALLET, sec(30)), tokens(20));
         world.sweep(sec(9_999));
@@ -70,7 +70,7 @@ fn money_is_read_by_no_other_kind_and_the_reverse() {
                 Err(Error::DoesNotFit { source: FitError::MixedMoney, .. })
             ));
         }
-        for call in [Verb::credit, Verb::debit, Verb::reset, Verb::look] {
+        for call in [Verb::credit, Verb::debit, Verb::Reset, Verb::Look] {
             assert!(matches!(
                 world.call(call(second.global()), sec(0)),
                 Err(Error::DoesNotFit { source: FitError::MixedMoney, .. })
@@ -79,8 +79,8 @@ fn money_is_read_by_no_other_kind_and_the_reverse() {
         let state = world.state(&first.global()).unwrap();
         world.delete(&first.global());
         let _ = take(&mut world, second.global(), sec(0));
-        let settle = |receipt: Receipt| Verb::settle(receipt, tokens(0));
-        for call in [settle as fn(_) -> _, Verb::cancel] {
+        let settle = |receipt: Receipt| Verb::Settle(receipt, tokens(0));
+        for call in [settle as fn(_) -> _, Verb::Cancel] {
             // A cancellation that is too late is a fault there, too.
             for now in [sec(0), sec(3)] {
                 assert!(matches!(

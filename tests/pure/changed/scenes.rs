@@ -112,7 +112,7 @@ fn what_was_used_beyond_a_charge_is_not_lost_on_a_swept_row() {
         if swept {
             world.sweep(sec(100));
         }
-        world.settled(Verb::settle(receipt, tokens(6)), sec(100)).unwrap();
+        world.settled(Verb::Settle(receipt, tokens(6)), sec(100)).unwrap();
         assert_eq!(world.look(limit.global(), sec(100)).remaining, tokens(5), "swept: {swept}");
     }
 }
@@ -129,7 +129,7 @@ fn settlements_above_their_charges_put_the_end_off_no_further_than_their_own_rat
         let mut world = World::default();
         let receipts: Vec<_> = (0..9).map(|_| world.taken(Verb::consume(large.global().cost(1_000)), sec(0))).collect();
         for receipt in receipts {
-            world.settled(Verb::settle(receipt, tokens(1_001)), sec(0)).unwrap();
+            world.settled(Verb::Settle(receipt, tokens(1_001)), sec(0)).unwrap();
         }
         let kind = large.spec().kind;
         assert_eq!(due(world.denied(small.global(), sec(0)).retry_at), sec(30 * 86_400), "{kind}");
@@ -144,7 +144,7 @@ fn a_settlement_above_its_charge_makes_no_row_full_sooner() {
     let mut world = World::default();
     let receipt = world.taken(Verb::consume(fast.global()), sec(0));
     world.granted(slow.global().cost(10), sec(100));
-    world.settled(Verb::settle(receipt, tokens(2)), sec(200)).unwrap();
+    world.settled(Verb::Settle(receipt, tokens(2)), sec(200)).unwrap();
     assert_eq!(due(world.denied(slow.global().cost(10), sec(200)).retry_at), sec(86_500));
 }
 
@@ -189,8 +189,8 @@ fn a_receipt_of_a_larger_definition_gives_back_under_a_smaller_one() {
     let mut world = World::default();
     let taken = world.taken(Verb::consume(large.global().cost(50)), sec(0));
     assert_eq!(world.look(small.global(), sec(0)).remaining, tokens(-40));
-    world.settled(Verb::settle(receipt(&taken.charges), tokens(45)), sec(0)).unwrap();
+    world.settled(Verb::Settle(receipt(&taken.charges), tokens(45)), sec(0)).unwrap();
     assert_eq!(world.look(small.global(), sec(0)).remaining, tokens(-35));
-    world.settled(Verb::settle(receipt(&taken.charges), tokens(5)), sec(0)).unwrap();
+    world.settled(Verb::Settle(receipt(&taken.charges), tokens(5)), sec(0)).unwrap();
     assert_eq!(world.look(small.global(), sec(0)).remaining, tokens(10), "no more than is missing");
 }

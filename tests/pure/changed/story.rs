@@ -129,7 +129,7 @@ pub(super) fn tell(definitions: &Definitions, story: &[(i64, Op)], sweeps: bool)
                 let call = match *op {
                     Op::Credit { amount, .. } => Verb::credit(request.cost(micros(amount))),
                     Op::Debit { amount, .. } => Verb::debit(request.cost(micros(amount))),
-                    _ => Verb::reset(request),
+                    _ => Verb::Reset(request),
                 };
                 // Leases come back alone.
                 let _ = world.call(call, at(now));
@@ -143,8 +143,8 @@ pub(super) fn tell(definitions: &Definitions, story: &[(i64, Op)], sweeps: bool)
                 let sum = |charges: &[Charge]| charges.iter().map(|charge| charge.cost.micros()).sum::<i64>();
                 let cost = sum(&kept.charges);
                 let call = match *op {
-                    Op::Settle { actual, .. } => Verb::settle(kept, micros(actual)),
-                    _ => Verb::cancel(kept),
+                    Op::Settle { actual, .. } => Verb::Settle(kept, micros(actual)),
+                    _ => Verb::Cancel(kept),
                 };
                 // A lease that has ended is not there to be settled.
                 let Ok(settled) = world.settled(call, at(now)) else { continue };

@@ -138,7 +138,7 @@ pub(super) fn tell(setting: &Setting, story: &[Op]) -> Told {
             Op::GiveBack { process } => {
                 if let Some(Slice { charge, rest, .. }) = slices[*process].take() {
                     let before = world.look(request.clone(), at(clock)).remaining.micros();
-                    let after = world.balance(Verb::give_back(request.clone(), rest), at(clock)).remaining.micros();
+                    let after = world.balance(Verb::GiveBack(request.clone(), rest), at(clock)).remaining.micros();
                     if after > before {
                         told.events.push(Event::GiveBack { of: charge, amount: after - before });
                         told.rows.push((Deed::Write { clock }, None));
@@ -201,7 +201,7 @@ impl Told {
         match accident {
             Accident::Settle(other) if !others.is_empty() => {
                 let (charge, receipt) = others.swap_remove(other % others.len());
-                world.settled(Verb::settle(receipt, Tokens::ZERO), at(clock)).unwrap();
+                world.settled(Verb::Settle(receipt, Tokens::ZERO), at(clock)).unwrap();
                 self.events.push(Event::Rise(self.charged[charge].spent));
             }
             Accident::Settle(_) => {}
@@ -213,7 +213,7 @@ impl Told {
                 if matches!(accident, Accident::Lose) {
                     world.delete(&request);
                 } else {
-                    world.balance(Verb::reset(request), at(clock));
+                    world.balance(Verb::Reset(request), at(clock));
                 }
                 self.events.push(Event::Rise(limit.spec().capacity.unwrap().micros() - before));
             }

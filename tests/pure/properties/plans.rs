@@ -37,7 +37,7 @@ proptest! {
                 1 => Verb::reserve(asking(true)),
                 2 => Verb::credit(asking(false).remove(0)),
                 3 => Verb::debit(asking(false).remove(0)),
-                _ => Verb::reset(asking(false).remove(0)),
+                _ => Verb::Reset(asking(false).remove(0)),
             }
         };
         let singly: Vec<_> = calls.iter().map(|call| format!("{:?}", one_by_one.call(make(call), now))).collect();

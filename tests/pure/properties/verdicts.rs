@@ -187,8 +187,8 @@ proptest! {
                         prop_assert!(model.allows(&row, at(now), cost, reserving));
                         prop_assert!(ready_at >= observed_at && decided_at >= observed_at && observed_at == at(now));
                         let actual = micros(actual.saturating_abs());
-                        world.clone().call(Verb::settle(receipt(&charges), actual), at(now)).ok();
-                        let cancelled = world.clone().call(Verb::cancel(receipt(&charges)), at(now));
+                        world.clone().call(Verb::Settle(receipt(&charges), actual), at(now)).ok();
+                        let cancelled = world.clone().call(Verb::Cancel(receipt(&charges)), at(now));
                         prop_assert!(matches!(cancelled, Ok(_) | Err(Error::DoesNotFit { source: FitError::BalanceTooLarge, .. })), "{cancelled:?}");
                     }
                     Ok(Answer::Denied(denied)) => {
@@ -205,7 +205,7 @@ proptest! {
             let balance = world.look(request.clone(), at(now));
             prop_assert!(balance.full_at.is_none_or(|at| at >= balance.as_of) && balance.as_of >= balance.observed_at);
             prop_assert!(balance.debt() >= Tokens::ZERO && balance.remaining <= balance.capacity);
-            for make in [Verb::credit, Verb::debit, Verb::reset] {
+            for make in [Verb::credit, Verb::debit, Verb::Reset] {
                 match world.clone().call(make(request.clone().cost(cost)), at(now)) {
                     Ok(Answer::Done(_)) | Err(Error::DoesNotFit { source: FitError::DebtTooDeep, .. }) => {}
                     other => prop_assert!(false, "{other:?}"),

@@ -68,9 +68,9 @@ proptest! {
                 }
                 Move::Credit(amount) => shards.pooled(Verb::credit(limit.global().cost(micros(amount))), at(now)),
                 Move::Debit(amount) => shards.pooled(Verb::debit(limit.global().cost(micros(amount))), at(now)),
-                Move::Cancel => shards.pooled(Verb::cancel(receipt(&std::mem::take(&mut charged))), at(now)),
+                Move::Cancel => shards.pooled(Verb::Cancel(receipt(&std::mem::take(&mut charged))), at(now)),
                 Move::Settle(actual) => {
-                    shards.pooled(Verb::settle(receipt(&std::mem::take(&mut charged)), micros(actual)), at(now))
+                    shards.pooled(Verb::Settle(receipt(&std::mem::take(&mut charged)), micros(actual)), at(now))
                 }
             };
             if let (Ok(Answer::Done(changed)), Move::Credit(amount)) = (&answer, step) {

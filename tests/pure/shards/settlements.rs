@@ -20,7 +20,7 @@ fn settling_never_cuts_a_row() {
     for actual in [micros(0), tokens(5)] {
         let mut rows = Shards::of(&ten);
         rows.rows.fill(Some(State::new(tokens(-20), sec(0))));
-        rows.pooled(Verb::settle(receipt(&charges), actual), sec(0)).unwrap();
+        rows.pooled(Verb::Settle(receipt(&charges), actual), sec(0)).unwrap();
         let left = if actual == tokens(5) { tokens(-22) } else { tokens(-20) };
         let lowest = rows.rows.iter().flatten().map(|row| row.value).min();
         assert_eq!(lowest, Some(left), "a row holds what the current definition lets it");
@@ -38,10 +38,10 @@ fn a_charge_of_a_shard_that_is_not_there_is_settled_where_it_was_made() {
         panic!("refused")
     };
     charges[0].shard = 6;
-    let plan = Plan::new([Verb::cancel(receipt(&charges))]).unwrap();
+    let plan = Plan::new([Verb::Cancel(receipt(&charges))]).unwrap();
     assert_eq!(plan.rows().iter().map(tollgate::plan::Row::shard).collect::<Vec<_>>(), [6]);
     charges[0].shard = 64;
-    let error = Plan::new([Verb::cancel(receipt(&charges))]).unwrap_err();
+    let error = Plan::new([Verb::Cancel(receipt(&charges))]).unwrap_err();
     assert!(matches!(error, Error::Call { source: CallError::CorruptReceipt, .. }), "{error}");
 }
 
@@ -63,10 +63,10 @@ fn what_one_call_took_from_several_shards_is_settled_as_one_sum() {
         let (mut shards, receipt) = spend(cost);
         assert!(receipt.charges.len() > 1);
         assert_eq!(receipt.by_request().count(), 1);
-        shards.pooled(Verb::settle(receipt, micros(actual)), sec(0)).unwrap();
+        shards.pooled(Verb::Settle(receipt, micros(actual)), sec(0)).unwrap();
         assert_eq!(shards.balance(sec(0)), tokens(left), "{cost} {actual}");
     }
     let (mut shards, receipt) = spend(3_000_000);
-    shards.pooled(Verb::cancel(receipt), sec(0)).unwrap();
+    shards.pooled(Verb::Cancel(receipt), sec(0)).unwrap();
     assert_eq!(shards.balance(sec(0)), tokens(4));
 }

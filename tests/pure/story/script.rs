@@ -135,11 +135,11 @@ impl Stage {
             Step::Take { cost, reserving } => call(*reserving, [request.clone().cost(*cost)]),
             Step::Credit(amount) => Verb::credit(request.clone().cost(*amount)),
             Step::Debit(amount) => Verb::debit(request.clone().cost(*amount)),
-            Step::Reset => Verb::reset(request.clone()),
-            Step::Look => Verb::look(request.clone()),
-            Step::Cancel(_) | Step::Settle(..) if paid.is_none() => Verb::look(request.clone()),
-            Step::Cancel(_) => Verb::cancel(receipt(paid.as_slice())),
-            Step::Settle(_, actual) => Verb::settle(receipt(paid.as_slice()), *actual),
+            Step::Reset => Verb::Reset(request.clone()),
+            Step::Look => Verb::Look(request.clone()),
+            Step::Cancel(_) | Step::Settle(..) if paid.is_none() => Verb::Look(request.clone()),
+            Step::Cancel(_) => Verb::Cancel(receipt(paid.as_slice())),
+            Step::Settle(_, actual) => Verb::Settle(receipt(paid.as_slice()), *actual),
         };
         let (before, held) = (self.world.state(&request), self.world.look(request.clone(), now).remaining);
         let answer = self.world.call(call, now);

@@ -105,7 +105,7 @@ fn a_cost_that_is_no_amount_is_an_error_with_a_name() {
         (request().cost(f64::MAX), TokensError::TooLarge),
         (request().cost(u64::MAX), TokensError::TooLarge),
     ] {
-        for verb in [consume_one, reserve_one, Verb::credit, Verb::debit, Verb::look, Verb::reset] {
+        for verb in [consume_one, reserve_one, Verb::credit, Verb::debit, Verb::Look, Verb::Reset] {
             match Plan::new([verb(request.clone())]).unwrap_err() {
                 Error::Call { limit, source } => {
                     assert_eq!((limit.as_deref(), source), (Some("some"), CallError::Cost(expected)));

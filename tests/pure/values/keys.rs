@@ -90,7 +90,7 @@ fn a_stored_key_comes_back_as_it_was() {
 
 #[test]
 fn a_key_that_is_none_is_an_error_with_a_name() {
-    let fault = |request: Request| match Plan::new([Verb::look(request)]).unwrap_err() {
+    let fault = |request: Request| match Plan::new([Verb::Look(request)]).unwrap_err() {
         Error::Key { limit, source } if limit == "some" => source,
         other => panic!("{other}"),
     };
@@ -98,7 +98,7 @@ fn a_key_that_is_none_is_an_error_with_a_name() {
     assert_eq!(fault(bucket().key("a\0")), KeyError::Nul);
     assert_eq!(fault(bucket().key(("a", "\0"))), KeyError::Nul);
     assert!(matches!(fault(bucket().key("x".repeat(10_000))), KeyError::TooLong { bytes: 513..600 }));
-    assert_eq!(Plan::new([Verb::look(bucket().key("ключ 🔑"))]).unwrap().rows()[0].key().as_str(), "ключ 🔑");
+    assert_eq!(Plan::new([Verb::Look(bucket().key("ключ 🔑"))]).unwrap().rows()[0].key().as_str(), "ключ 🔑");
 }
 
 /// The canonical text of a key.

@@ -5,7 +5,7 @@ use super::keys::Keys;
 use crate::gate::memory::touch::Touch;
 use crate::key::Key;
 use crate::limit::Limit;
-use crate::plan::CheckedCall;
+use crate::plan::Operation;
 use crate::tokens::Tokens;
 
 /// The demand of a batch for a key.
@@ -24,7 +24,7 @@ pub(super) struct Asked<'c> {
 
 impl<'c> Asked<'c> {
     /// The demand of calls for each key, by its hash.
-    pub(super) fn by(calls: impl Iterator<Item = &'c CheckedCall>, ages: &Ages, keys: &Keys) -> BTreeMap<u64, Self> {
+    pub(super) fn by(calls: impl Iterator<Item = &'c Operation>, ages: &Ages, keys: &Keys) -> BTreeMap<u64, Self> {
         let mut all = BTreeMap::new();
         for call in calls {
             let is_servable = Touch::of(call).all(|touch| touch.pays.is_some() && ages.serve(touch.limit));

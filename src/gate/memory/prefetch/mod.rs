@@ -21,7 +21,7 @@ use crate::gate::reply::{QueuedCall, Reply};
 use crate::key::Key;
 use crate::limit::{Limit, Storage};
 use crate::parts::Parts;
-use crate::plan::{Answer, CheckedCall, Verb};
+use crate::plan::{Answer, Operation, Under, Verb};
 use crate::standing::Standing;
 use crate::tokens::Tokens;
 pub(crate) use ages::Ages;
@@ -135,7 +135,7 @@ impl Prefetch {
     }
 
     /// Whether tokens lie in memory for a key that a call asks.
-    pub(crate) fn holds(&self, call: &CheckedCall) -> bool {
+    pub(crate) fn holds(&self, call: &Operation) -> bool {
         self.is_on && Touch::of(call).any(|touch| self.held(touch.limit, touch.key) > Tokens::ZERO)
     }
 
@@ -190,7 +190,7 @@ impl Prefetch {
         known.demand.add(tokens, calls);
         let is_lost = known.limit.storage == Storage::Ephemeral && slice.breaks != self.breaks.load(Ordering::Relaxed);
         let rest = slice.rest().filter(|_| !is_lost)?;
-        self.queued(&known.limit, Verb::give_back(known.request(), rest), |_| {})
+        self.queued(&known.limit, Verb::GiveBack(known.request(), rest), |_| {})
     }
 
     /// The call that takes the expected tokens of a key ahead, if that is worth it.
@@ -212,7 +212,7 @@ impl Prefetch {
         }
         let (prefetch, forfeits, breaks) = (self.clone(), known.forfeits, self.breaks.load(Ordering::Relaxed));
         let opened = move |answer| prefetch.opened(hash, forfeits, breaks, sent, answer);
-        let call = Verb::ahead(known.request().cost(wanted).up_to(least));
+        let call = Verb::Ahead(known.request().cost(wanted).up_to(least));
         let queued = self.queued(&known.limit, call, opened);
         known.is_pending = queued.is_some();
         queued
@@ -273,11 +273,11 @@ impl Prefetch {
     fn queued(
         &self,
         limit: &Limit,
-        call: Verb,
+        verb: Verb,
         then: impl FnOnce(Result<Answer, Error>) + Send + 'static,
     ) -> Option<QueuedCall> {
         // A call that can never be granted is not made.
-        let call = call.checked_for(self.parts).ok()?;
+        let call = Operation::of(verb, &Under { parts: self.parts, ..Under::NOTHING }).ok()?;
         let mut reply = Reply::then(limit.name.clone(), then);
         reply.owe(Some(self.closed.subscribe()));
         Some(QueuedCall { call, reply, blocked_since: None })

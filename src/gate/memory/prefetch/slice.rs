@@ -214,7 +214,7 @@ mod tests {
 
     #[test]
     fn it_is_spent_until_max_age_and_not_at_it() {
-        let ahead = Plan::new([Verb::ahead(LIMIT.key("k").cost(9).up_to(2))]).unwrap();
+        let ahead = Plan::new([Verb::Ahead(LIMIT.key("k").cost(9).up_to(2))]).unwrap();
         let answer = ahead.decide(&[None], &[], Timestamp::from_micros(0)).answers.remove(0).unwrap();
         #[expect(clippy::disallowed_methods, reason = "an instant to count from")]
         let slice = Slice::of(answer, 1, Instant::now(), SECOND, 0).unwrap();

@@ -3,20 +3,26 @@ use std::time::Duration;
 
 use super::alteration::Alteration;
 use super::alternatives::{alternatives, decided_together, keep_right, possible};
+use super::exception::Exception;
+use super::gather::gather;
 use super::item::{Item, Target};
-use super::own_row::OwnRow;
+use super::own_row::{Kind, OwnRow, Role};
 use super::row::{Row, Rows};
 use super::settling::{End, Settling};
+use super::verb::Verb;
 use crate::algebra::Ask;
-use crate::call::CallError;
+use crate::call::{Call, CallError, CallRow};
 use crate::error::Error;
-use crate::limit::LimitKind;
+use crate::key::Key;
+use crate::limit::{Limit, LimitKind};
+use crate::parts::Parts;
+use crate::receipt::Receipt;
 use crate::text::Text;
 use crate::tokens::Tokens;
 
-/// A call that can be decided: its requests are valid.
+/// What a verb asks of the rows: it can be decided.
 #[derive(Clone, Debug)]
-pub(crate) struct CheckedCall {
+pub(crate) struct Operation {
     pub(super) action: Action,
     /// The call's own row, if it has one.
     pub(super) own: Option<Box<OwnRow>>,
@@ -33,8 +39,117 @@ pub(super) enum Action {
     Settle(Settling),
 }
 
+/// What the overrides make of a limit for a key.
+pub(crate) type OverrideOf<'o> = dyn Fn(&Limit, &Key) -> Option<Exception> + 'o;
+
+/// What an operation goes by beside its verb.
+#[derive(Clone, Copy)]
+#[expect(missing_debug_implementations, reason = "functions have nothing to show")]
+pub struct Under<'u> {
+    /// What the overrides make of a limit for a key.
+    pub overrides: &'u dyn Fn(&Limit, &Key) -> Option<Exception>,
+    /// The parts of the tables.
+    pub parts: Parts,
+    /// Draws an id, which is never used again: for leases, and for the row of a call that has none from
+    /// [`Call::once`](crate::Call::once).
+    pub draw: &'u dyn Fn() -> u128,
+}
+
+impl Under<'_> {
+    /// No overrides, and tables without parts. Each id is 1.
+    pub const NOTHING: Self = Under { overrides: &|_, _| None, parts: Parts::new(0), draw: &|| 1 };
+}
+
+/// # How it is made
+impl Operation {
+    /// What a verb asks, if all of it is right and can ever be granted.
+    pub(crate) fn of(verb: Verb, under: &Under<'_>) -> Result<Self, Error> {
+        let mut operation = Self::plain(verb, under.draw)?;
+        if operation.rows().next().is_none() {
+            return Err(Error::Call { limit: None, source: CallError::NothingAsked });
+        }
+        operation.put_under(under.overrides);
+        // A call that may be a repeat is answered as before, even under numbers that no longer grant it.
+        let is_once = operation.is_once();
+        if let Some(items) = operation.asked_mut().filter(|_| !is_once) {
+            keep_right(items, possible)?;
+        }
+        operation.each_rows(|rows| rows.first.part = under.parts.of(&rows.first.key));
+        if let Some(own) = &mut operation.own {
+            own.name.part = under.parts.of(&own.name.key);
+        }
+        Ok(operation)
+    }
+
+    /// What a verb asks without overrides.
+    fn plain(verb: Verb, draw: &dyn Fn() -> u128) -> Result<Self, Error> {
+        let take = |call, kind, action: fn(Vec<Item<Ask>>) -> Action| {
+            gather(call, kind, draw).map(|(items, own)| Self { action: action(items), own })
+        };
+        let leases = |receipt: Receipt| Receipt::from(receipt.leases().cloned().collect::<Vec<_>>());
+        match verb {
+            Verb::Consume(call) => take(call, Kind::Consume, Action::Take),
+            Verb::Reserve(call) => take(call, Kind::Reserve, Action::Take),
+            Verb::Check(call) => take(call, Kind::Consume, Action::Check),
+            Verb::Ahead(request) => take(request.into(), Kind::Ahead, Action::Take),
+            Verb::Credit(call) => Self::alter(call, Kind::Credit, Alteration::Credit),
+            Verb::Debit(call) => Self::alter(call, Kind::Debit, Alteration::Debit),
+            Verb::GiveBack(request, rest) => Self::alter(request, Kind::Consume, |_| Alteration::GiveBack(rest)),
+            Verb::Reset(request) => Self::alter(request, Kind::Consume, |_| Alteration::Reset),
+            Verb::Look(request) => Self::alter(request, Kind::Consume, |_| Alteration::Look),
+            Verb::Settle(receipt, actual) => {
+                let costs = Settling::costs(&receipt, |_, charges| Ok(charges[0].is_counted().then_some(actual)))?;
+                Self::settle(receipt, End::Costs(costs))
+            }
+            Verb::SettleEach(receipt, each) => {
+                let (costs, requests) = (each.len(), receipt.by_request().count());
+                let missing = CallError::CostsMissing { costs, requests };
+                let cost = |request: usize| each.get(request).filter(|_| costs == requests).ok_or(missing);
+                let costs = Settling::costs(&receipt, |request, _| cost(request).copied().map(Some))?;
+                Self::settle(receipt, End::Costs(costs))
+            }
+            Verb::Cancel(receipt) => Self::settle(receipt, End::Cancelled),
+            Verb::Renew(receipt) => Self::settle(leases(receipt), End::Renewed),
+            Verb::Release(receipt) => Self::settle(leases(receipt), End::Released),
+            Verb::Lapse(CallRow { name, charges, .. }) => {
+                let own = Some(Box::new(OwnRow::new(name, Role::Lapse)));
+                Ok(Self { action: Action::Settle(Settling::of(charges, End::Reported)?), own })
+            }
+        }
+    }
+
+    /// A change of one balance.
+    fn alter(call: impl Into<Call>, kind: Kind, action: impl FnOnce(Tokens) -> Alteration) -> Result<Self, Error> {
+        let (items, own) = gather(call.into(), kind, Under::NOTHING.draw)?;
+        let Item { target, action: ask } = items.into_iter().next().expect("a change is asked of one key");
+        Ok(Self { action: Action::Alter(Item { target, action: action(ask.cost()) }), own })
+    }
+
+    /// Settles charges, and uses up their stored call, if there is one.
+    fn settle(receipt: Receipt, end: End) -> Result<Self, Error> {
+        let own = OwnRow::of_receipt(&receipt)?.map(Box::new);
+        Ok(Self { action: Action::Settle(Settling::of(receipt.charges, end)?), own })
+    }
+
+    /// Puts each limit and key under its override.
+    fn put_under(&mut self, overrides: &OverrideOf<'_>) {
+        self.each_target(|target| {
+            if let Some(exception) = overrides(&target.limit, target.key()) {
+                target.except(exception);
+            }
+        });
+        // If one limit of a split is unlimited, the others give nothing.
+        let items = self.asked_mut().map_or(&mut [][..], Vec::as_mut_slice);
+        for together in items.chunk_by_mut(|_, next| next.action.continues_split()) {
+            if together.iter().any(|item| item.target.is_unlimited()) {
+                together.iter_mut().for_each(|item| item.target.lift());
+            }
+        }
+    }
+}
+
 /// # What it asks
-impl CheckedCall {
+impl Operation {
     /// The items that it takes, or checks.
     pub(crate) fn asked(&self) -> &[Item<Ask>] {
         if let Action::Take(items) | Action::Check(items) = &self.action { items } else { &[] }
@@ -119,7 +234,7 @@ impl CheckedCall {
 }
 
 /// # Alternatives
-impl CheckedCall {
+impl Operation {
     /// Its alternatives.
     pub(crate) fn alternatives(&self) -> impl Iterator<Item = &[Item<Ask>]> {
         alternatives(self.asked())
@@ -160,7 +275,7 @@ impl CheckedCall {
 }
 
 /// # What it does
-impl CheckedCall {
+impl Operation {
     /// Whether it takes tokens, so that the balances may refuse it.
     pub(super) fn takes(&self) -> bool {
         matches!(self.action, Action::Take(_))
@@ -179,11 +294,6 @@ impl CheckedCall {
     /// Whether it may have been carried out before.
     pub(crate) fn is_once(&self) -> bool {
         self.own.as_ref().is_some_and(|own| own.is_once())
-    }
-
-    /// Whether it has a row of its own that cannot be stored yet.
-    pub(super) fn is_fresh(&self) -> bool {
-        self.own.as_ref().is_some_and(|own| own.is_fresh())
     }
 
     /// Whether it has a row of its own.
@@ -223,25 +333,16 @@ impl CheckedCall {
     }
 
     /// The first stale shard of the limit and key that it resets.
-    pub(super) fn stale(&self) -> Option<Row> {
+    pub(crate) fn stale(&self) -> Option<Row> {
         let reset = self.altered().filter(|item| item.action == Alteration::Reset);
         reset.map(|Item { target, .. }| target.rows.first.after(target.rows.count))
     }
 
-    /// Whether it may raise a balance.
-    pub(crate) fn raises_balance(&self) -> bool {
-        match &self.action {
-            Action::Take(_) | Action::Check(_) => false,
-            Action::Alter(item) => !matches!(item.action, Alteration::Debit(_) | Alteration::Look),
-            Action::Settle(settling) => !matches!(settling.end, End::Renewed),
-        }
-    }
-
     /// The rows that it may raise, and for each whether a lease ends there.
     pub(crate) fn raises(&self) -> impl Iterator<Item = (&Row, bool)> {
-        let altered = self.targets().filter(|_| self.raises_balance());
-        let altered = altered.map(|target| (&target.rows.first, target.limit.lease().is_some()));
-        altered.chain(self.settling().into_iter().flat_map(Settling::raises))
+        let raised = self.altered().filter(|item| !matches!(item.action, Alteration::Debit(_) | Alteration::Look));
+        let raised = raised.map(|Item { target, .. }| (&target.rows.first, target.limit.lease().is_some()));
+        raised.into_iter().chain(self.settling().into_iter().flat_map(Settling::raises))
     }
 
     /// The call on a fraction of each limit, from 0 to 1, with one row each, because in memory no caller waits for a

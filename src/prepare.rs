@@ -1,5 +1,5 @@
-//! The steps around each decision, for limiter and gate alike: a check of the call in the form in which they decide it,
-//! with an id and under the overrides of its limits, and the report of its answer.
+//! The steps around each decision, for limiter and gate alike: the operation of a verb, with an id and under the
+//! overrides of its limits, and the report of its answer.
 
 use std::time::{SystemTime, UNIX_EPOCH};
 
@@ -9,7 +9,7 @@ use crate::error::Error;
 use crate::meter::{self, By};
 use crate::overrides::Overrides;
 use crate::parts::Parts;
-use crate::plan::{Answer, CheckedCall, Verb};
+use crate::plan::{Answer, Operation, OverrideOf, Under, Verb};
 use crate::text::Text;
 
 /// The most keys that one call may ask, unless its limiter or gate says otherwise. On a busy machine a call of 2 000
@@ -17,27 +17,27 @@ use crate::text::Text;
 /// seconds.
 pub(crate) const MAX_KEYS: usize = 2_000;
 
-/// The call, if it is valid, over tables with so many parts, with an id if it needs one, and under the overrides, if
-/// there are any. It asks for the instant only if there are overrides.
-pub(crate) fn checked(
+/// The operation of a verb over tables with so many parts, under the overrides, if there are any. It asks for the
+/// instant only if there are overrides.
+pub(crate) fn prepared(
     by: By,
-    call: Verb,
+    verb: Verb,
     parts: Parts,
     max_keys: usize,
     overrides: Option<&Overrides>,
     at: impl FnOnce() -> Option<Timestamp>,
-) -> Result<CheckedCall, Error> {
-    let call = if call.needs_id() { call.with_id(draw_id()) } else { call };
-    let call = match overrides {
-        Some(overrides) => overrides.over(call, at()),
-        None => call,
+) -> Result<Operation, Error> {
+    let under = |overrides: &OverrideOf<'_>| Operation::of(verb, &Under { overrides, parts, draw: &draw_id });
+    let made = match overrides {
+        Some(overrides) => overrides.each(at(), under),
+        None => under(&|_, _| None),
     };
-    let checked = call.checked_for(parts).and_then(|call| {
+    let prepared = made.and_then(|operation| {
         // A settlement may have more: another bound may have held when the call was granted.
-        let keys = if call.settles() { 0 } else { call.keys() };
-        expect_few(keys, max_keys, call.limit()).map(|()| call)
+        let keys = if operation.settles() { 0 } else { operation.keys() };
+        expect_few(keys, max_keys, operation.limit()).map(|()| operation)
     });
-    checked.inspect_err(|error| meter::wrong(by, error))
+    prepared.inspect_err(|error| meter::wrong(by, error))
 }
 
 /// Fails for more keys than are allowed.
@@ -48,7 +48,7 @@ pub(crate) fn expect_few(keys: usize, most: usize, limit: &Text) -> Result<(), E
 /// The answer to a call that follows from overrides alone.
 pub(crate) fn overruled(
     by: By,
-    call: &CheckedCall,
+    call: &Operation,
     overrides: Option<&Overrides>,
     at: impl FnOnce() -> Option<Timestamp>,
 ) -> Option<Answer> {

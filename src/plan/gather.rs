@@ -1,0 +1,174 @@
+//! Adds the requests of a call up to items: each limit and key occurs once in an alternative.
+
+use std::cell::LazyCell;
+use std::collections::HashMap;
+
+use super::alternatives::exceeded;
+use super::item::{Item, Target};
+use super::own_row::{Kind, OwnRow};
+use super::row::Row;
+use crate::algebra::{Ask, Position};
+use crate::call::{Asked, Call, CallError, Drawn, Keeping, Request, Wanted};
+use crate::error::Error;
+use crate::tokens::Tokens;
+
+/// The items of a call of this kind, and the call's own row, if it has one. Its leases, and a row without an id from its
+/// caller, are named by one id that is drawn.
+pub(super) fn gather(
+    call: Call,
+    kind: Kind,
+    draw: &dyn Fn() -> u128,
+) -> Result<(Vec<Item<Ask>>, Option<Box<OwnRow>>), Error> {
+    let name = call.requests().next().map(|request| request.limit.name.clone());
+    let fault = |source| Error::Call { limit: name.clone().map(Into::into), source };
+    let of_verb = || not_taken(kind, &call).map(|option| CallError::WrongVerb { option });
+    if let Some(source) = call.fault().or_else(of_verb) {
+        return Err(fault(source));
+    }
+    let Call { asked, once, keeping, .. } = call;
+    let mut all = Items::new(kind);
+    match asked {
+        Asked::Request(request) => all.ask(request, Position::default())?,
+        Asked::Requests(wanted) => all.ask_all(None, wanted)?,
+        Asked::FirstOf(alternatives) => {
+            for (number, wanted) in alternatives.into_iter().enumerate() {
+                all.ask_all(Some(number), wanted)?;
+            }
+        }
+    }
+    let mut items = all.items;
+    let is_leased = |item: &Item<Ask>| item.target.limit.lease().is_some();
+    if kind.changes_balance() && items.iter().any(is_leased) {
+        return Err(fault(CallError::Counted));
+    }
+    if keeping.is_some() && !items.is_empty() && items.iter().all(is_leased) {
+        return Err(fault(CallError::Leased));
+    }
+    let drawn = LazyCell::new(|| Drawn(draw()));
+    for item in items.iter_mut().filter(|item| is_leased(item)) {
+        item.action.lease = Some(*drawn);
+    }
+    let asked = items.iter().map(|item| (&item.target.rows.first, item.action));
+    let own = OwnRow::of(kind, asked, keeping, once, || *drawn);
+    Ok((items, own.map(Box::new)))
+}
+
+/// An option of a call that its verb does not take, if there is one.
+fn not_taken(kind: Kind, call: &Call) -> Option<&'static str> {
+    let of_consume = || call.choice().or_else(|| call.requests().find_map(Request::of_consume));
+    let of_taking = || call.requests().nth(1).map(|_| "several requests").or(call.keeping.map(Keeping::option));
+    match kind {
+        Kind::Ahead | Kind::Consume => None,
+        Kind::Reserve => of_consume(),
+        Kind::Credit | Kind::Debit => of_consume().or_else(of_taking),
+    }
+}
+
+/// The items of a call while its requests are added up.
+struct Items {
+    kind: Kind,
+    items: Vec<Item<Ask>>,
+    /// Where those of the last alternative begin.
+    start: usize,
+    /// The places of the items in a long alternative. To search the items each time would take time in the square of
+    /// their number.
+    places: HashMap<Row, usize>,
+    /// The most and the least tokens of a request with a part in the last alternative.
+    part: Option<[Tokens; 2]>,
+}
+
+impl Items {
+    fn new(kind: Kind) -> Self {
+        Self { kind, items: Vec::with_capacity(1), start: 0, places: HashMap::new(), part: None }
+    }
+
+    /// Adds the requests of an alternative, or of a call that has none.
+    fn ask_all(&mut self, alternative: Option<usize>, wanted: Vec<Wanted>) -> Result<(), Error> {
+        let nothing = || Error::Call { limit: None, source: CallError::NothingAsked };
+        if wanted.is_empty() {
+            return Err(nothing());
+        }
+        (self.start, self.part) = (self.items.len(), None);
+        self.places.clear();
+        for wanted in wanted {
+            match wanted {
+                Wanted::Request(request) => self.ask(request, Position { alternative, split: None })?,
+                Wanted::Split { of, .. } if of.is_empty() => return Err(nothing()),
+                Wanted::Split { cost, of } => {
+                    for (place, mut request) in of.into_iter().enumerate() {
+                        request.cost = cost;
+                        self.ask(request, Position { alternative, split: Some(place) })?;
+                    }
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn ask(&mut self, request: Request, place: Position) -> Result<(), Error> {
+        request.check()?;
+        let Request { limit, key, cost, least, leaving, flat, period, .. } = request;
+        let fault = |source| Err(Error::of_call(&limit.name, source));
+        if place.split.is_some() && least.is_some() {
+            return fault(CallError::SplitPart);
+        }
+        if place.split.is_some() && limit.lease().is_some() {
+            return fault(CallError::SplitLease);
+        }
+        if let Some(part) = least.map(|least| [cost, least])
+            && *self.part.get_or_insert(part) != part
+        {
+            return fault(CallError::PartsDiffer);
+        }
+        let ask = if self.kind == Kind::Reserve { Ask::reserve } else { Ask::consume };
+        let mut action = ask(cost).up_to(least).with_floor(leaving);
+        if self.kind == Kind::Ahead {
+            action = action.for_prefetch();
+        }
+        (action.flat, action.place) = (flat && !self.kind.changes_balance(), place);
+        self.add(Item { target: Target::new(limit, key, period), action })
+    }
+
+    /// Adds an item, or adds its cost to the item that asks the same limit and key already.
+    fn add(&mut self, item: Item<Ask>) -> Result<(), Error> {
+        let conflict = |source| Err(Error::of_call(&item.target.limit.name, source));
+        let Some(place) = self.place(&item.target.rows.first) else {
+            let previous = self.items.last().map(|previous| previous.action.flat);
+            if item.action.continues_split() && previous != Some(item.action.flat) {
+                return conflict(CallError::FlatDiffers);
+            }
+            self.items.push(item);
+            return Ok(());
+        };
+        let Item { target, action } = &mut self.items[place];
+        if item.action.is_split() || action.is_split() {
+            return conflict(CallError::SplitTwice);
+        }
+        if (&target.limit, target.terms) != (&item.target.limit, item.target.terms) {
+            return conflict(CallError::ConflictingDefinitions);
+        }
+        if action.flat != item.action.flat {
+            return conflict(CallError::FlatDiffers);
+        }
+        // A sum that does not fit exceeds every capacity.
+        let beyond = || exceeded(target, Tokens::MAX, action.max_cost(&target.terms));
+        *action = action.checked_add(item.action).ok_or_else(beyond)?;
+        Ok(())
+    }
+
+    /// The place of the item that asks the limit and key of a row.
+    fn place(&mut self, row: &Row) -> Option<usize> {
+        let Self { items, start, places, .. } = self;
+        let mut asked = items.iter().enumerate().skip(*start);
+        if items.len() - *start < FEW {
+            return asked.find(|(_, other)| other.target.rows.first.is_of_same_key(row)).map(|(place, _)| place);
+        }
+        for (place, item) in asked.skip(places.len()) {
+            places.insert(item.target.rows.first.in_one_table(), place);
+        }
+        places.get(&row.in_one_table()).copied()
+    }
+}
+
+/// Up to this number, items are searched faster than they are looked up.
+const FEW: usize = 16;
