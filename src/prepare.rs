@@ -63,7 +63,7 @@ pub(crate) fn overruled(
 pub(crate) fn tell(by: By, limit: &Text, answer: &Result<Answer, Error>) {
     match answer {
         Ok(Answer::Denied(denied)) => meter::refused(by, limit.as_str(), denied),
-        Ok(Answer::Granted { source, standings, .. }) => meter::granted(by, limit.as_str(), *source, standings),
+        Ok(Answer::Granted { grant, .. }) => meter::granted(by, limit.as_str(), grant.source, &grant.standings),
         Ok(answer) => meter::changed(by, limit.as_str(), answer.source()),
         Err(error) => meter::failed(by, limit.as_str(), error),
     }

@@ -1,7 +1,7 @@
 use serde::{Deserialize, Serialize};
 use tollgate::algebra::Timestamp;
 use tollgate::plan::{Answer, CallChange, CallRow, Given, Plan, Verb};
-use tollgate::{Call, Charge, HOUR, Limit, MINUTE, Source, Tokens};
+use tollgate::{Call, Charge, Grant, HOUR, Limit, MINUTE, Source, Tokens};
 
 use crate::input::{Row, expect_round_trip, found, read};
 use crate::settled::{Settling, answer, expect_named};
@@ -39,7 +39,7 @@ fn expect_repeated(input: &Input, asked: Call, row: CallRow, now: Timestamp) {
     let plan = Plan::new([Verb::consume(asked)]).expect("the call is right");
     let outcome = plan.decide(&found(&input.rows, &plan), &[Some(row)], now);
     match answer(&outcome) {
-        Some(Answer::Granted { source: Source::Repeated, receipt, .. }) => {
+        Some(Answer::Granted { grant: Grant { source: Source::Repeated, receipt, .. }, .. }) => {
             assert!(outcome.changes.is_empty() && outcome.calls.is_empty(), "a repeat takes something: {outcome:?}");
             expect_round_trip(receipt);
         }

@@ -3,7 +3,7 @@ use std::collections::VecDeque;
 
 use tollgate::algebra::Timestamp;
 use tollgate::plan::{Answer, Plan, Under, Verb};
-use tollgate::{Error, Key, LimitKind, Tokens};
+use tollgate::{Error, Grant, Key, LimitKind, Tokens};
 
 use crate::arrival::Arrival;
 use crate::rows::RowMap;
@@ -78,7 +78,7 @@ impl Simulation {
         show(&self.rows, call.at, None);
         let answer = self.rows.decide(&self.plans[place].2, call.at)?;
         // A refusal leaves the rows as they were shown.
-        if let Answer::Granted { receipt, ready_at, .. } = &answer {
+        if let Answer::Granted { grant: Grant { receipt, .. }, ready_at, .. } = &answer {
             show(&self.rows, call.at, None);
             for end in self.trial.endings(self.made, receipt, *ready_at).into_iter().flatten() {
                 self.remember(call.at, end);

@@ -6,8 +6,7 @@ use crate::algebra::Timestamp;
 use crate::balance::Balance;
 use crate::decision::{Decision, Denied, Grant, Reservation, Source, span};
 use crate::receipt::Receipt;
-use crate::standing::{Standing, Standings};
-use crate::tokens::Tokens;
+use crate::standing::Standing;
 
 /// The answer to a call.
 #[derive(Clone, Debug)]
@@ -18,25 +17,10 @@ pub enum Answer {
         stands_at: Timestamp,
         /// The instant from which on that row counts as a missing one, unless more is taken.
         full_at: Timestamp,
-        /// The reading of the clock.
-        observed_at: Timestamp,
-        /// The instant of the decision: that reading, or a later instant that a row stands at.
-        decided_at: Timestamp,
-        /// The source: the database, or for a repeat, which takes nothing, the earlier call of the same name.
-        source: Source,
-        /// The tokens that each request with a part got; without such a request, the tokens that were asked of the
-        /// first limit.
-        amount: Tokens,
-        /// Which alternative was taken, from 0; 0 for a call that has none.
-        alternative: usize,
-        /// The least balance that remains in any of the limits.
-        remaining: Tokens,
         /// When all of it may be spent; the reading of the clock, if at once.
         ready_at: Timestamp,
-        /// The tokens that were taken from each row, in the order of the requests.
-        receipt: Receipt,
-        /// Where each limit stands now, in the order of the requests.
-        standings: Standings,
+        /// The answer to its caller.
+        grant: Grant,
     },
     /// Nothing was taken.
     Denied(Denied),
@@ -49,9 +33,9 @@ pub enum Answer {
 impl Answer {
     /// The answer to a call that only checks: nothing is taken.
     pub(super) fn untaken(mut self) -> Self {
-        if let Self::Granted { receipt, standings, .. } = &mut self {
-            *receipt = Receipt::default();
-            *standings = mem::take(standings).into_iter().map(Standing::untaken).collect();
+        if let Self::Granted { grant, .. } = &mut self {
+            grant.receipt = Receipt::default();
+            grant.standings = mem::take(&mut grant.standings).into_iter().map(Standing::untaken).collect();
         }
         self
     }
@@ -59,26 +43,7 @@ impl Answer {
     /// The answer of a call that takes or checks.
     pub(crate) fn grant(self) -> Decision {
         match self {
-            Self::Granted {
-                observed_at,
-                decided_at,
-                source,
-                amount,
-                alternative,
-                remaining,
-                receipt,
-                standings,
-                ..
-            } => Decision::Granted(Grant {
-                amount,
-                alternative,
-                remaining,
-                observed_at: observed_at.into(),
-                decided_at: decided_at.into(),
-                source,
-                receipt,
-                standings,
-            }),
+            Self::Granted { grant, .. } => Decision::Granted(grant),
             Self::Denied(denied) => Decision::Denied(denied),
             Self::Done(_) | Self::Settled(_) => unreachable!("a call that takes is granted or denied"),
         }
@@ -87,8 +52,8 @@ impl Answer {
     /// The answer of a call that reserves.
     pub(crate) fn reservation(self) -> Decision<Reservation> {
         match self {
-            Self::Granted { observed_at, decided_at, ready_at, receipt, standings, .. } => {
-                let [ready_at, observed_at, decided_at] = [ready_at, observed_at, decided_at].map(Into::into);
+            Self::Granted { ready_at, grant: Grant { observed_at, decided_at, receipt, standings, .. }, .. } => {
+                let ready_at = ready_at.into();
                 Decision::Granted(Reservation { ready_at, observed_at, decided_at, receipt, standings })
             }
             Self::Denied(denied) => Decision::Denied(denied),
@@ -120,14 +85,14 @@ impl Answer {
 
     /// The least time after the decision for which the stored call is kept.
     pub(crate) fn stored_for(&self) -> Option<Duration> {
-        let Self::Granted { observed_at, receipt, .. } = self else { return None };
-        receipt.lapses_at.map(|lapses_at| span((*observed_at).into(), lapses_at.into()))
+        let Self::Granted { grant: Grant { observed_at, receipt, .. }, .. } = self else { return None };
+        receipt.lapses_at.map(|lapses_at| span(*observed_at, lapses_at.into()))
     }
 
     /// The source of the decision.
     pub(crate) fn source(&self) -> Source {
         match self {
-            Self::Granted { source, .. } | Self::Done(Balance { source, .. }) => *source,
+            Self::Granted { grant: Grant { source, .. }, .. } | Self::Done(Balance { source, .. }) => *source,
             Self::Denied(_) | Self::Settled(_) => Source::Database,
         }
     }

@@ -268,7 +268,7 @@ impl Plan {
     /// The calls cut after the alternatives that these answers grant.
     pub(crate) fn up_to(&self, answers: &[Result<Answer, Error>]) -> Self {
         let cut = |(call, answer): (&Operation, &Result<Answer, Error>)| match answer {
-            Ok(Answer::Granted { alternative, .. }) => call.up_to(*alternative),
+            Ok(Answer::Granted { grant, .. }) => call.up_to(grant.alternative),
             _ => call.clone(),
         };
         Self::of(self.calls.iter().zip(answers).map(cut).collect())

@@ -7,7 +7,7 @@ use crate::algebra::{Rest, State, Timestamp};
 use crate::call::{Call, CallError};
 use crate::error::Error;
 use crate::parts::Parts;
-use crate::{DAY, HOUR, Key, Limit, MINUTE, Receipt, Request, Tokens, first_of, split};
+use crate::{DAY, Grant, HOUR, Key, Limit, MINUTE, Receipt, Request, Tokens, first_of, split};
 
 pub(super) const NOW: Timestamp = Timestamp::from_micros(1_000_000);
 pub(super) const BUCKET: Limit = Limit::token_bucket("bucket", 10, MINUTE);
@@ -47,7 +47,9 @@ pub(super) fn decided(calls: impl IntoIterator<Item = Verb>, found: &[Option<Sta
 pub(super) fn receipt(call: impl Into<Call>) -> Receipt {
     let plan = Plan::new([Verb::consume(call)]).unwrap();
     let mut outcome = plan.decide(&vec![None; plan.rows().len()], &vec![None; plan.names().len()], NOW);
-    let Ok(Answer::Granted { receipt, .. }) = outcome.answers.remove(0) else { panic!("{plan:?}") };
+    let Ok(Answer::Granted { grant: Grant { receipt, .. }, .. }) = outcome.answers.remove(0) else {
+        panic!("{plan:?}")
+    };
     receipt
 }
 

@@ -10,8 +10,8 @@ use sqlx::PgConnection;
 use tollgate::algebra::State;
 use tollgate::plan::{self, Answer, Row};
 use tollgate::{
-    Balance, BegunByHand, Call, Charge, Decision, Denied, Error, Limit, Limiter, MINUTE, Receipt, Request, SECOND,
-    Settlement, Tokens, first_of, split,
+    Balance, BegunByHand, Call, Charge, Decision, Denied, Error, Grant, Limit, Limiter, MINUTE, Receipt, Request,
+    SECOND, Settlement, Tokens, first_of, split,
 };
 
 use crate::memory::World as Memory;
@@ -320,7 +320,7 @@ fn without_charges(mut outcome: Outcome) -> Outcome {
 /// The answer of the plan.
 fn planned(answer: Result<Answer, Error>) -> Outcome {
     match answer {
-        Ok(Answer::Granted { decided_at, remaining, receipt, .. }) => {
+        Ok(Answer::Granted { grant: Grant { decided_at, remaining, receipt, .. }, .. }) => {
             let last = Last::Remaining(remaining);
             Outcome::Granted { decided_at: decided_at.into(), last, charges: receipt.charges }
         }

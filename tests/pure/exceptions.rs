@@ -2,7 +2,7 @@
 
 use tollgate::algebra::{State, Timestamp};
 use tollgate::plan::{Answer, CallChange, Exception, Outcome, Plan, Ruling, Under, Verb};
-use tollgate::{Call, Denied, Error, Key, Limit, MINUTE, Reason, Request, Source, Tokens, first_of, split};
+use tollgate::{Call, Denied, Error, Grant, Key, Limit, MINUTE, Reason, Request, Source, Tokens, first_of, split};
 
 const TEN: Limit = Limit::token_bucket("ten", 10, MINUTE);
 const OTHER: Limit = Limit::token_bucket("other", 5, MINUTE);
@@ -69,7 +69,9 @@ fn what_is_unlimited_is_charged_nothing_beside_what_is_not() {
     // In lock order: other, ten.
     let outcome = decide(of(requests.clone(), unlimited()), &[None, Some(debt)], at(0));
     assert_eq!(outcome.changes.iter().map(|change| change.row).collect::<Vec<_>>(), [0]);
-    let Answer::Granted { remaining, receipt, standings, source, .. } = only(outcome) else { panic!() };
+    let Answer::Granted { grant: Grant { remaining, receipt, standings, source, .. }, .. } = only(outcome) else {
+        panic!()
+    };
     assert_eq!((remaining, source, standings.len()), (Tokens::new(2), Source::Database, 1));
     assert_eq!(receipt.charges.iter().map(|charge| charge.cost).collect::<Vec<_>>(), [Tokens::ZERO, Tokens::new(3)]);
     // A cost for each request, in the order asked: nothing is known of the first.
@@ -84,7 +86,7 @@ fn what_is_unlimited_is_charged_nothing_beside_what_is_not() {
     let settled = decide(Plan::new([Verb::Settle(receipt, Tokens::ONE)]), &rows, at(1));
     assert_eq!(settled.changes.len(), 1);
 
-    let Answer::Granted { remaining, receipt, source, .. } =
+    let Answer::Granted { grant: Grant { remaining, receipt, source, .. }, .. } =
         only(decide(of([TEN.key("k").cost(1_000)], unlimited()), &[None], at(0)))
     else {
         panic!()
@@ -104,7 +106,7 @@ fn other_numbers_bound_what_is_asked_and_are_told() {
     // Used tokens stay used, and a missing row is full at the new height.
     let there = State::new(Tokens::from_micros(-6_000_000), at(0));
     for (row, left) in [(Some(there), 43), (None, 49)] {
-        let Answer::Granted { remaining, standings, .. } =
+        let Answer::Granted { grant: Grant { remaining, standings, .. }, .. } =
             only(decide(of([TEN.key("k")], numbers(&raised)), &[row], at(0)))
         else {
             panic!()
@@ -128,7 +130,7 @@ fn other_numbers_bound_what_is_asked_and_are_told() {
 #[test]
 fn a_part_is_whole_where_it_is_unlimited() {
     let asked = |requests: Vec<Request>| {
-        let Answer::Granted { amount, .. } =
+        let Answer::Granted { grant: Grant { amount, .. }, .. } =
             only(decide(of(requests.clone(), unlimited()), &vec![None; requests.len()], at(0)))
         else {
             panic!()
@@ -145,7 +147,9 @@ fn of_alternatives_the_first_is_taken_that_is_not_denied() {
     let rows = [None, None];
     let taken = |exception| {
         let outcome = decide(call(exception), &rows, at(0));
-        let Answer::Granted { alternative, .. } = outcome.answers[0].as_ref().unwrap() else { panic!() };
+        let Answer::Granted { grant: Grant { alternative, .. }, .. } = outcome.answers[0].as_ref().unwrap() else {
+            panic!()
+        };
         (*alternative, outcome.changes.len())
     };
     assert_eq!(taken(Exception::default()), (0, 1));
@@ -164,7 +168,7 @@ fn what_is_split_is_unlimited_or_denied_as_a_whole() {
     let call = |exception| of(split(12, [OTHER.key("k"), TEN.key("k")]), exception);
     let outcome = decide(call(unlimited()), &[None, None], at(0));
     assert!(outcome.changes.is_empty(), "{outcome:?}");
-    let Answer::Granted { receipt, source, .. } = only(outcome) else { panic!() };
+    let Answer::Granted { grant: Grant { receipt, source, .. }, .. } = only(outcome) else { panic!() };
     assert_eq!((source, receipt.by_request().count()), (Source::Override, 1));
     assert_eq!(denied(only(decide(call(deny(at(60))), &[None, None], at(0)))).reason, Reason::Override);
     assert_eq!(decide(call(Exception::default()), &[None, None], at(0)).changes.len(), 2);
@@ -197,7 +201,9 @@ fn a_repeat_is_answered_as_before_under_numbers_that_grant_it_no_more() {
             };
             let repeated = again(&rows, Some(row.clone()));
             assert!(repeated.changes.is_empty() && repeated.calls.is_empty());
-            let Answer::Granted { amount, source, standings, receipt, alternative, .. } = only(repeated) else {
+            let Answer::Granted { grant: Grant { amount, source, standings, receipt, alternative, .. }, .. } =
+                only(repeated)
+            else {
                 panic!()
             };
             assert_eq!((amount, source, standings.len(), alternative), (Tokens::new(8), Source::Repeated, 1, 0));
@@ -205,7 +211,9 @@ fn a_repeat_is_answered_as_before_under_numbers_that_grant_it_no_more() {
             // An alternative that was not granted before is left out, or an error, as without an id.
             let other = again(&nothing, None);
             match &other.answers[0] {
-                Ok(Answer::Granted { alternative, .. }) if rows.len() > 1 => assert_eq!(*alternative, 1),
+                Ok(Answer::Granted { grant: Grant { alternative, .. }, .. }) if rows.len() > 1 => {
+                    assert_eq!(*alternative, 1)
+                }
                 Err(Error::CostExceedsCapacity { max, .. }) if rows.len() == 1 => assert_eq!(*max, Tokens::new(5)),
                 answer => panic!("{answer:?}"),
             }

@@ -5,7 +5,7 @@ use proptest::collection::vec;
 use proptest::prelude::*;
 use tollgate::algebra::Timestamp;
 use tollgate::plan::{Answer, Verb};
-use tollgate::{Call, CallError, DAY, Error, Limit, MINUTE, Request, Source, first_of, split};
+use tollgate::{Call, CallError, DAY, Error, Grant, Limit, MINUTE, Request, Source, first_of, split};
 
 use crate::model::Model;
 use crate::parts::{Asking, Sum, asked, parts};
@@ -50,7 +50,10 @@ impl Alternatives {
         let (mut after, balances) = (world.clone(), self.balances(world, now));
         let expected = self.granted(&balances);
         match (after.call(self.call(), now), &expected) {
-            (Ok(Answer::Granted { alternative, amount, receipt, standings, .. }), Some((number, part))) => {
+            (
+                Ok(Answer::Granted { grant: Grant { alternative, amount, receipt, standings, .. }, .. }),
+                Some((number, part)),
+            ) => {
                 prop_assert_eq!(alternative, *number);
                 let asking = &self.each[*number];
                 for (which, limit) in self.limits.iter().enumerate() {
@@ -134,7 +137,9 @@ fn a_plan_pays_before_the_wallet_does() {
     let mut told = Vec::new();
     for now in [0, 0, 0, 0, 30, 30] {
         told.push(match world.call(call(), sec(now)).unwrap() {
-            Answer::Granted { alternative, standings, .. } => Ok((alternative, standings[0].limit.name().to_owned())),
+            Answer::Granted { grant: Grant { alternative, standings, .. }, .. } => {
+                Ok((alternative, standings[0].limit.name().to_owned()))
+            }
             Answer::Denied(denied) => Err((denied.limit.into_owned(), due(denied.retry_at))),
             other => panic!("{other:?}"),
         });
@@ -156,7 +161,7 @@ fn a_repeat_says_which_alternative_was_charged() {
     };
     let mut told = Vec::new();
     for (id, now) in [(1, 0), (2, 0), (1, 0), (2, 60), (2, 86_400)] {
-        let Answer::Granted { alternative, amount, source, receipt, standings, .. } =
+        let Answer::Granted { grant: Grant { alternative, amount, source, receipt, standings, .. }, .. } =
             world.call(ask(id), sec(now)).unwrap()
         else {
             panic!("refused")

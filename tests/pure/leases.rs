@@ -7,7 +7,7 @@ use proptest::prelude::*;
 use tollgate::algebra::Timestamp;
 use tollgate::plan::{Answer, Verb};
 use tollgate::{
-    CallError, Charge, Error, Limit, LimitFault, LimitKind, LimitSpec, MINUTE, Reason, Receipt, SECOND, Tokens,
+    CallError, Charge, Error, Grant, Limit, LimitFault, LimitKind, LimitSpec, MINUTE, Reason, Receipt, SECOND, Tokens,
 };
 
 use crate::story::config;
@@ -97,7 +97,7 @@ proptest! {
                     let request = limit.global().cost(micros(cost));
                     let call = Verb::consume(request.clone());
                     match world.call(call, at(now)).unwrap() {
-                        Answer::Granted { receipt: Receipt { charges, .. }, remaining, .. } => {
+                        Answer::Granted { grant: Grant { receipt: Receipt { charges, .. }, remaining, .. }, .. } => {
                             prop_assert!(live + cost <= n, "{live} and {cost} of {n}");
                             prop_assert_eq!(remaining, micros(n - live - cost));
                             let lapses_at = clock.plus(Duration::from_micros(LEASE.unsigned_abs()));
@@ -167,7 +167,7 @@ const RENDERS: Limit = Limit::concurrency("renders", 2, MINUTE);
 
 fn acquired(world: &mut World, now: Timestamp) -> Charge {
     match world.call(Verb::consume(RENDERS.global()), now).unwrap() {
-        Answer::Granted { receipt: Receipt { mut charges, .. }, .. } => charges.remove(0),
+        Answer::Granted { grant: Grant { receipt: Receipt { mut charges, .. }, .. }, .. } => charges.remove(0),
         other => panic!("not granted: {other:?}"),
     }
 }
@@ -224,7 +224,9 @@ fn a_lease_and_a_rate_are_taken_together_and_the_rate_stays_spent() {
     const RATE: Limit = Limit::token_bucket("rate", 3, MINUTE);
     let mut world = World::default();
     let both = || [RENDERS.global(), RATE.global()];
-    let Ok(Answer::Granted { receipt: Receipt { charges, .. }, .. }) = world.call(Verb::consume(both()), sec(0)) else {
+    let Ok(Answer::Granted { grant: Grant { receipt: Receipt { charges, .. }, .. }, .. }) =
+        world.call(Verb::consume(both()), sec(0))
+    else {
         panic!("granted")
     };
     let paid = receipt(&charges);
@@ -247,7 +249,7 @@ fn who_asks_for_nothing_holds_nothing() {
     let mut world = World::default();
     let nothing = || RENDERS.global().cost(0);
     for request in [nothing(), nothing()] {
-        let Ok(Answer::Granted { receipt: Receipt { charges, .. }, remaining, .. }) =
+        let Ok(Answer::Granted { grant: Grant { receipt: Receipt { charges, .. }, remaining, .. }, .. }) =
             world.call(Verb::consume(request), sec(0))
         else {
             panic!("granted")

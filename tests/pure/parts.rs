@@ -7,7 +7,7 @@ use proptest::collection::vec;
 use proptest::prelude::*;
 use tollgate::algebra::Timestamp;
 use tollgate::plan::{Answer, Verb};
-use tollgate::{Call, CallError, DAY, Error, Limit, LimitKind, MINUTE, Reason, Request, SECOND, Source, Tokens};
+use tollgate::{Call, CallError, DAY, Error, Grant, Limit, LimitKind, MINUTE, Reason, Request, SECOND, Source, Tokens};
 
 use crate::model::Model;
 use crate::story::{Amount, EPOCH, amounts, any_kind, capacity, config, gaps, limits, named, places};
@@ -153,7 +153,7 @@ impl Asking {
     ) -> Result<Option<BigInt>, TestCaseError> {
         let before = world.clone();
         match (world.call(self.call(), now), self.part(balances)) {
-            (Ok(Answer::Granted { amount, receipt, remaining, .. }), Some(part)) => {
+            (Ok(Answer::Granted { grant: Grant { amount, receipt, remaining, .. }, .. }), Some(part)) => {
                 let mut least_left: Option<BigInt> = None;
                 let mut taken_of_all = BigInt::zero();
                 for (which, limit) in limits.iter().enumerate().filter(|(which, _)| self.is_asked(*which)) {
@@ -307,7 +307,7 @@ fn a_part_is_granted_once_and_a_repeat_says_how_much() {
     };
     world.granted(USER.global().cost(4), sec(0));
     let amount = |world: &mut World, now| match world.call(ask(2), now).unwrap() {
-        Answer::Granted { amount, source, receipt, standings, .. } => {
+        Answer::Granted { grant: Grant { amount, source, receipt, standings, .. }, .. } => {
             assert!(receipt.charges.iter().all(|charge| charge.cost == amount));
             assert!(standings.iter().all(|standing| standing.cost == amount));
             (amount, source)

@@ -10,7 +10,7 @@ use proptest::collection::vec;
 use proptest::prelude::*;
 use tollgate::algebra::{State, Timestamp};
 use tollgate::plan::{Answer, Verb};
-use tollgate::{CallError, DAY, Error, Limit, LimitKind, LimitSpec, MINUTE, Request, Source};
+use tollgate::{CallError, DAY, Error, Grant, Limit, LimitKind, LimitSpec, MINUTE, Request, Source};
 
 use crate::model::span;
 use crate::story::{EPOCH, amounts, capacity, config, limits, steps};
@@ -137,8 +137,8 @@ proptest! {
             swept.sweep(at(now));
             let [one, other] = [&mut kept, &mut swept].map(|world| world.call(call(), at(now)).unwrap());
             match (&one, &other) {
-                (Answer::Granted { remaining, .. }, Answer::Granted { remaining: others, .. }) => {
-                    prop_assert_eq!(remaining, others);
+                (Answer::Granted { grant: one, .. }, Answer::Granted { grant: other, .. }) => {
+                    prop_assert_eq!(one.remaining, other.remaining);
                     granted[month] += cost.min(most);
                 }
                 (Answer::Denied(one), Answer::Denied(other)) => {
@@ -213,7 +213,7 @@ fn what_is_no_period_is_an_error_and_a_renewal_is_the_same_call() {
     let mut world = World::default();
     let sources = [period(DAY), (at(EPOCH + 5), at(EPOCH + 5).plus(DAY))].map(|period| {
         match world.call(Verb::consume(named(window.global(), period).once("job")), at(EPOCH + 9)).unwrap() {
-            Answer::Granted { source, .. } => source,
+            Answer::Granted { grant: Grant { source, .. }, .. } => source,
             other => panic!("{other:?}"),
         }
     });

@@ -8,7 +8,7 @@ mod story;
 use proptest::prelude::*;
 use tollgate::algebra::{Rest, State, Timestamp};
 use tollgate::plan::{Answer, Verb};
-use tollgate::{Limit, MINUTE, Tokens};
+use tollgate::{Grant, Limit, MINUTE, Tokens};
 
 use self::story::{Deed, settings, stories, tell};
 use crate::story::{Kind, config, limit};
@@ -116,7 +116,7 @@ proptest! {
         let there = world.look(request.clone(), now).remaining.micros();
         let size = demand.min(there / 16_000_000);
         match world.call(Verb::Ahead(request.clone().cost(tokens(demand)).up_to(2)), now) {
-            Ok(Answer::Granted { amount, .. }) => {
+            Ok(Answer::Granted { grant: Grant { amount, .. }, .. }) => {
                 prop_assert!(size >= 2 && amount == tokens(size), "{amount} of {there}");
             }
             Ok(Answer::Denied(_)) => prop_assert!(size < 2, "nothing of {there}"),

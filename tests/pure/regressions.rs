@@ -2,7 +2,7 @@
 
 use tollgate::algebra::{List, State, Timestamp};
 use tollgate::plan::{Answer, Verb};
-use tollgate::{CallError, DAY, Error, Limit, MINUTE, Receipt, SECOND, Tokens, TokensError};
+use tollgate::{CallError, DAY, Error, Grant, Limit, MINUTE, Receipt, SECOND, Tokens, TokensError};
 
 use crate::world::{World, at, due, micros, receipt, sec, tokens};
 
@@ -34,7 +34,7 @@ fn a_free_reservation_on_a_debt_is_ready_at_the_exact_instant() {
 fn a_receipt_cannot_be_settled_for_less_than_nothing() {
     let limit = Limit::token_bucket("settled", 1, MINUTE).capacity(10);
     let mut world = World::default();
-    let Ok(Answer::Granted { receipt: Receipt { charges, .. }, .. }) =
+    let Ok(Answer::Granted { grant: Grant { receipt: Receipt { charges, .. }, .. }, .. }) =
         world.call(Verb::consume(limit.global()), sec(0))
     else {
         panic!()

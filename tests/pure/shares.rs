@@ -6,7 +6,7 @@ use proptest::collection::vec;
 use proptest::prelude::*;
 use tollgate::algebra::Timestamp;
 use tollgate::plan::{Answer, Verb};
-use tollgate::{Error, Limit, LimitKind, LimitSpec, Receipt, Request, SECOND, Tokens, first_of};
+use tollgate::{Error, Grant, Limit, LimitKind, LimitSpec, Receipt, Request, SECOND, Tokens, first_of};
 
 use crate::story::config;
 use crate::world::{World, at, micros, sec, tokens};
@@ -49,7 +49,7 @@ impl Shares {
     /// The receipt, and the alternative that was charged.
     fn ask(&mut self, tenant: usize, cost: Tokens, once: Option<usize>, now: Timestamp) -> Option<(usize, Receipt)> {
         match self.world.call(self.call(tenant, cost, once), now) {
-            Ok(Answer::Granted { alternative, receipt, .. }) => Some((alternative, receipt)),
+            Ok(Answer::Granted { grant: Grant { alternative, receipt, .. }, .. }) => Some((alternative, receipt)),
             Ok(Answer::Denied(_)) | Err(Error::CostExceedsCapacity { .. }) => None,
             other => panic!("{other:?}"),
         }

@@ -6,7 +6,7 @@ use proptest::collection::vec;
 use proptest::prelude::*;
 use tollgate::algebra::{Account, List, State, Terms};
 use tollgate::plan::{Answer, Verb};
-use tollgate::{DAY, HOUR, Key, Limit, LimitFault, LimitKind, LimitSpec, MINUTE, Receipt, SECOND};
+use tollgate::{DAY, Grant, HOUR, Key, Limit, LimitFault, LimitKind, LimitSpec, MINUTE, Receipt, SECOND};
 
 use crate::story::config;
 use crate::world::{World, at, due, micros, ms, sec, tokens};
@@ -52,7 +52,7 @@ proptest! {
             };
             let (used, longer) = (counted(span), counted(span + tick - 1));
             match world.call(Verb::consume(limit.global().cost(micros(cost))), at(now)).unwrap() {
-                Answer::Granted { receipt, .. } => {
+                Answer::Granted { grant: Grant { receipt, .. }, .. } => {
                     prop_assert!(used + cost <= n, "over: {used} + {cost} of {n} at {now}");
                     log.push((now, cost, Some(receipt)));
                 }
@@ -91,7 +91,7 @@ proptest! {
                 continue;
             }
             let used: i64 = log.iter().filter(|(at, ..)| now < at + span).map(|(_, kept, _)| kept).sum();
-            if let Answer::Granted { receipt, .. } =
+            if let Answer::Granted { grant: Grant { receipt, .. }, .. } =
                 world.call(Verb::consume(limit.global().cost(micros(cost))), at(now)).unwrap()
             {
                 prop_assert!(used + cost <= n, "over: {used} + {cost} of {n} at {now}");
@@ -278,7 +278,7 @@ fn granted_in_turns(both: [&Limit; 2], turn: fn(i64) -> usize, settled_after: i6
         };
         let (limit, before) = (both[turn(now)], listed(&world));
         let answer = world.call(Verb::consume(limit.global()), sec(now)).unwrap();
-        let own = if let Answer::Granted { receipt, .. } = answer {
+        let own = if let Answer::Granted { grant: Grant { receipt, .. }, .. } = answer {
             receipts.push((now, Some(receipt)));
             i64::try_from(limit.spec().period.as_secs()).unwrap()
         } else {

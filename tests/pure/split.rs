@@ -7,8 +7,8 @@ use proptest::prelude::*;
 use tollgate::algebra::Timestamp;
 use tollgate::plan::{Answer, Verb};
 use tollgate::{
-    Call, CallError, DAY, Error, Limit, LimitKind, MINUTE, Reason, Receipt, Request, SECOND, Source, Tokens, first_of,
-    split,
+    Call, CallError, DAY, Error, Grant, Limit, LimitKind, MINUTE, Reason, Receipt, Request, SECOND, Source, Tokens,
+    first_of, split,
 };
 
 use crate::model::Model;
@@ -57,7 +57,7 @@ impl Splitting {
     fn compare(&self, world: &World, balances: &[BigInt], now: Timestamp) -> Result<Option<Receipt>, TestCaseError> {
         let mut after = world.clone();
         match (after.call(self.call(), now), self.given(balances)) {
-            (Ok(Answer::Granted { receipt, amount, remaining, standings, .. }), Some(given)) => {
+            (Ok(Answer::Granted { grant: Grant { receipt, amount, remaining, standings, .. }, .. }), Some(given)) => {
                 for ((which, given), limit) in given.iter().enumerate().zip(&self.limits) {
                     let left = &balances[which] - given;
                     prop_assert_eq!(BigInt::from(after.look(limit.clone(), now).remaining.micros()), left);
@@ -248,7 +248,9 @@ fn a_repeat_of_a_split_says_what_each_limit_gave() {
         Verb::consume(first_of([both]).once("job").lapses_after(MINUTE))
     };
     for expected in [Source::Database, Source::Repeated] {
-        let Answer::Granted { standings, source, amount, .. } = world.call(call(), sec(0)).unwrap() else {
+        let Answer::Granted { grant: Grant { standings, source, amount, .. }, .. } =
+            world.call(call(), sec(0)).unwrap()
+        else {
             panic!("refused")
         };
         let costs: Vec<_> = standings.iter().map(|standing| standing.cost).collect();

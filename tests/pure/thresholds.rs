@@ -5,7 +5,7 @@ use num_bigint::BigInt;
 use num_rational::BigRational;
 use proptest::prelude::*;
 use tollgate::plan::{Answer, Verb};
-use tollgate::{CrossedError, Limit, MINUTE, SECOND, Source, Tokens};
+use tollgate::{CrossedError, Grant, Limit, MINUTE, SECOND, Source, Tokens};
 
 use crate::model::{Model, whole};
 use crate::story::{Event, Step, any_kind, config, limits, stories, tell};
@@ -14,7 +14,7 @@ use crate::world::{World, sec, terms_of, tokens};
 /// Whether an answer says that it took the balance below the share.
 fn told(limit: &Limit, event: &Event, share: f64) -> bool {
     match &event.answer {
-        Ok(Answer::Granted { standings, .. }) => standings[0].crossed(share),
+        Ok(Answer::Granted { grant: Grant { standings, .. }, .. }) => standings[0].crossed(share),
         Ok(Answer::Denied(denied)) => denied.standings[0].crossed(share),
         Ok(Answer::Done(balance)) => balance.crossed(limit, share),
         Ok(Answer::Settled(settlement)) => settlement.crossed(limit, share),
@@ -60,7 +60,7 @@ fn a_repeat_and_a_check_are_told_of_no_fall_and_some_limits_have_none() {
     let user = Limit::sliding_window("user", 10, MINUTE);
     let mut world = World::default();
     let crossed = |world: &mut World, call, share| match world.call(call, sec(0)).unwrap() {
-        Answer::Granted { standings, source, .. } => (standings[0].crossed(share), source),
+        Answer::Granted { grant: Grant { standings, source, .. }, .. } => (standings[0].crossed(share), source),
         other => panic!("{other:?}"),
     };
     let ask = || user.global().cost(8).once("job");

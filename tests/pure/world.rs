@@ -9,7 +9,7 @@ use chrono::{DateTime, Utc};
 use serde_json::json;
 use tollgate::algebra::{Account, Ask, State, Terms, Timestamp, TooDeep, Verdict};
 use tollgate::plan::{Answer, CallChange, CallName, CallRow, Change, Exception, Plan, Row, Under, Verb};
-use tollgate::{Balance, Charge, Denied, Error, Key, Limit, Receipt, Request, Settlement, Tokens};
+use tollgate::{Balance, Charge, Denied, Error, Grant, Key, Limit, Receipt, Request, Settlement, Tokens};
 
 #[derive(Clone, Debug, Default)]
 pub(crate) struct World {
@@ -107,7 +107,7 @@ impl World {
     /// The receipt of a call that must be granted.
     pub(crate) fn taken(&mut self, call: Verb, now: Timestamp) -> Receipt {
         match self.call(call, now).unwrap() {
-            Answer::Granted { receipt, .. } => receipt,
+            Answer::Granted { grant: Grant { receipt, .. }, .. } => receipt,
             other => panic!("not granted: {other:?}"),
         }
     }
@@ -115,7 +115,7 @@ impl World {
     /// The tokens that remain after a plain call that must be granted.
     pub(crate) fn granted(&mut self, request: Request, now: Timestamp) -> Tokens {
         match self.call(Verb::consume(request), now).unwrap() {
-            Answer::Granted { remaining, .. } => remaining,
+            Answer::Granted { grant: Grant { remaining, .. }, .. } => remaining,
             other => panic!("not granted: {other:?}"),
         }
     }
@@ -135,7 +135,7 @@ impl World {
     /// The tokens that remain after a reservation that must be accepted, and when it is ready.
     pub(crate) fn reserved(&mut self, request: Request, now: Timestamp) -> (Tokens, Timestamp) {
         match self.call(Verb::reserve(request), now).unwrap() {
-            Answer::Granted { remaining, ready_at, .. } => (remaining, ready_at),
+            Answer::Granted { grant: Grant { remaining, .. }, ready_at, .. } => (remaining, ready_at),
             other => panic!("not granted: {other:?}"),
         }
     }

@@ -9,7 +9,7 @@ use fastrand::Rng;
 use serde_json::{Value, json};
 use tollgate::algebra::{State, Timestamp};
 use tollgate::plan::{Answer, Plan, Row, Under, Verb};
-use tollgate::{Decision, Limit, LimitKind, LimitSpec, Request, Tokens};
+use tollgate::{Decision, Grant, Limit, LimitKind, LimitSpec, Request, Tokens};
 use tollgate_http::{Facts, Fields, Format};
 
 fn main() {
@@ -93,7 +93,7 @@ impl Server {
         let draw = || u128::from(number) + 1;
         let plan = Plan::under([Verb::consume(self.requests(cost))], &Under { draw: &draw, ..Under::NOTHING })?;
         let decision: Decision = match self.decide(&plan, now)? {
-            Answer::Granted { remaining, receipt, standings, .. } => {
+            Answer::Granted { grant: Grant { remaining, receipt, standings, .. }, .. } => {
                 let observed_at = DateTime::<Utc>::from(now);
                 serde_json::from_value(json!({ "granted": {
                     "remaining": remaining, "observed_at": observed_at, "decided_at": observed_at,

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use tollgate::algebra::Timestamp;
 use tollgate::plan::{Answer, Cut};
-use tollgate::{Error, Key, Tokens};
+use tollgate::{Error, Grant, Key, Tokens};
 use tollgate_simulation::{Arrival, Ended, EndedBy, Look, RowMap, Rule, Simulation, Trial};
 use wasm_bindgen::prelude::*;
 
@@ -221,7 +221,7 @@ impl TrialRecord {
             }
         })?;
         let (answer, wait, balance) = match answer {
-            Some(Answer::Granted { ready_at, remaining, receipt, .. }) => {
+            Some(Answer::Granted { grant: Grant { remaining, receipt, .. }, ready_at, .. }) => {
                 // Where a call asks its limits in turn, an earlier one may have granted it.
                 let is_charged = receipt.charges.last().is_some_and(|charge| charge.limit() == self.rule.limit.name());
                 if is_watched && is_charged {

@@ -23,7 +23,7 @@ impl World {
         }
         match outcome.answers.remove(0).unwrap() {
             Answer::Denied(denied) => Decision::Denied(denied),
-            Answer::Granted { observed_at, decided_at, remaining, standings, .. } => {
+            Answer::Granted { grant: Grant { observed_at, decided_at, remaining, standings, .. }, .. } => {
                 let [observed_at, decided_at] = [observed_at, decided_at].map(DateTime::<Utc>::from);
                 let grant: Grant = serde_json::from_value(json!({
                     "observed_at": observed_at, "decided_at": decided_at, "remaining": remaining, "source": "database",

@@ -1,7 +1,7 @@
 use std::collections::HashMap;
 
 use tollgate::plan::Answer;
-use tollgate::{Error, Limit, Tokens};
+use tollgate::{Error, Grant, Limit, Tokens};
 
 use crate::arrival::Arrival;
 use crate::run::Simulation;
@@ -47,7 +47,7 @@ impl Caller {
         let most = self.total.max(1);
         let mut least = most * Tokens::ONE.micros();
         self.ask(of(most)?, |answer| {
-            if let Some(Answer::Granted { remaining, .. }) = answer {
+            if let Some(Answer::Granted { grant: Grant { remaining, .. }, .. }) = answer {
                 least = least.min(remaining.micros());
             }
             true

@@ -1,7 +1,7 @@
 use super::Ledger;
 use crate::algebra::Ask;
 use crate::call::CallRow;
-use crate::decision::Source;
+use crate::decision::{Grant, Source};
 use crate::error::Error;
 use crate::plan::answer::Answer;
 use crate::plan::item::Item;
@@ -36,19 +36,18 @@ impl Ledger<'_> {
         let told = of_alternative().filter(|item| !item.target.is_unlimited());
         let standings: Vec<_> = told.map(|item| self.standing(item, sized(item))).collect();
         let first = of_alternative().next().map_or(Tokens::ZERO, |item| item.action.cost());
-        Ok(Answer::Granted {
-            stands_at: self.now,
-            full_at: self.now,
-            observed_at: self.now,
-            decided_at: row.charged_at.max(self.now),
-            source: Source::Repeated,
+        let grant = Grant {
             amount: given.part.unwrap_or(first),
             alternative: given.alternative.unwrap_or(0),
             remaining: standings.iter().map(|standing| standing.remaining).min().unwrap_or(Tokens::MAX),
-            ready_at: given.ready_at.map_or(self.now, |ready_at| ready_at.max(self.now)),
+            observed_at: self.now.into(),
+            decided_at: row.charged_at.max(self.now).into(),
+            source: Source::Repeated,
             receipt,
             standings: standings.into(),
-        })
+        };
+        let ready_at = given.ready_at.map_or(self.now, |ready_at| ready_at.max(self.now));
+        Ok(Answer::Granted { stands_at: self.now, full_at: self.now, ready_at, grant })
     }
 
     /// Fails unless a lease still lasts, and sets its end. If a repeat granted a lease that is over, its caller would

@@ -3,7 +3,7 @@ use super::taken::Taken;
 use super::{Ledger, unfit};
 use crate::algebra::{Ask, Lacking, Piece, Timestamp, TooDeep, Verdict};
 use crate::call::Given;
-use crate::decision::{Denied, DeniedBy, Source};
+use crate::decision::{Denied, DeniedBy, Grant, Source};
 use crate::error::{Error, FitError};
 use crate::plan::alternatives::{alternatives, possible};
 use crate::plan::answer::Answer;
@@ -118,19 +118,17 @@ impl Ledger<'_> {
         };
         let is_unlimited = items.iter().all(|item| item.target.is_unlimited());
         let [stands_at, full_at] = self.stands(items, &receipt);
-        Answer::Granted {
-            stands_at,
-            full_at,
-            observed_at: self.now,
-            decided_at,
-            source: if is_unlimited { Source::Override } else { Source::Database },
+        let grant = Grant {
             amount: shares.part.unwrap_or(amount),
             alternative: alternative.unwrap_or(0),
             remaining,
-            ready_at: waits.unwrap_or(self.now),
+            observed_at: self.now.into(),
+            decided_at: decided_at.into(),
+            source: if is_unlimited { Source::Override } else { Source::Database },
             receipt,
             standings,
-        }
+        };
+        Answer::Granted { stands_at, full_at, ready_at: waits.unwrap_or(self.now), grant }
     }
 
     fn charge_all(&mut self, items: &[Item<Ask>], taken: Vec<Taken>, waits: Option<Timestamp>) -> Vec<Charge> {

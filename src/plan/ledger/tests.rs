@@ -4,7 +4,7 @@ use crate::algebra::{State, Timestamp};
 use crate::call::Call;
 use crate::plan::tests::{BUCKET, NOW, SLOTS, decided, receipt, unlimited, used};
 use crate::plan::{Answer, CallRow, Outcome, Plan, Under, Verb};
-use crate::{DAY, Error, HOUR, Key, Limit, Receipt, SECOND, Tokens, split};
+use crate::{DAY, Error, Grant, HOUR, Key, Limit, Receipt, SECOND, Tokens, split};
 
 /// The outcome of calls over rows, and over stored calls.
 fn over(calls: Vec<Verb>, found: &[Option<State>], known: &[Option<CallRow>]) -> Outcome {
@@ -16,7 +16,9 @@ fn stored(call: impl Into<Call>) -> (Receipt, CallRow) {
     let plan = Plan::new([Verb::consume(call)]).unwrap();
     let mut outcome = plan.decide(&vec![None; plan.rows().len()], &[None], NOW);
     let row = outcome.calls[0].row().unwrap().clone();
-    let Ok(Answer::Granted { receipt, .. }) = outcome.answers.remove(0) else { panic!("the rows are full") };
+    let Ok(Answer::Granted { grant: Grant { receipt, .. }, .. }) = outcome.answers.remove(0) else {
+        panic!("the rows are full")
+    };
     (receipt, row)
 }
 
@@ -36,7 +38,7 @@ fn a_repeat_tells_the_standings_of_what_counts() {
     let overrides = |_: &Limit, key: &Key| (key.as_str() == "l").then(|| unlimited(""));
     let plan = Plan::under([Verb::consume(requests())], &Under { overrides: &overrides, ..Under::NOTHING }).unwrap();
     let answers = plan.decide(&[Some(used(1)), Some(used(1))], &[Some(row)], NOW).answers;
-    let Ok(Answer::Granted { standings, .. }) = &answers[0] else { panic!("{answers:?}") };
+    let Ok(Answer::Granted { grant: Grant { standings, .. }, .. }) = &answers[0] else { panic!("{answers:?}") };
     assert_eq!(standings.iter().map(|standing| standing.key.as_str()).collect::<Vec<_>>(), ["k"]);
 }
 
@@ -48,7 +50,7 @@ fn a_repeat_behind_the_settlement_does_not_lapse() {
     let kept_until = row.kept_until;
     let calls = vec![Verb::Settle(receipt, Tokens::ONE), Verb::consume(request())];
     let answers = over(calls, &[Some(used(1))], &[Some(row)]).answers;
-    let Ok(Answer::Granted { receipt, .. }) = &answers[1] else { panic!("{answers:?}") };
+    let Ok(Answer::Granted { grant: Grant { receipt, .. }, .. }) = &answers[1] else { panic!("{answers:?}") };
     assert_eq!((receipt.lapses_at, kept_until), (Some(kept_until), NOW.plus(DAY)));
 }
 
@@ -75,7 +77,7 @@ fn a_lease_that_holds_nothing_or_is_over_keeps_no_stored_call_from_its_settlemen
 fn a_row_that_gives_nothing_to_a_split_is_not_charged() {
     let call = || Verb::consume(split(3, [BUCKET.key("k"), BUCKET.key("l")]));
     let answers = decided([call()], &[Some(used(10)), None]).answers;
-    let Ok(Answer::Granted { receipt, .. }) = &answers[0] else { panic!("{answers:?}") };
+    let Ok(Answer::Granted { grant: Grant { receipt, .. }, .. }) = &answers[0] else { panic!("{answers:?}") };
     let charged = receipt.charges.iter().map(|charge| (charge.key.as_str(), charge.cost));
     assert_eq!(charged.collect::<Vec<_>>(), [("l", Tokens::new(3))]);
 }

@@ -10,7 +10,7 @@ use fastrand::Rng;
 use sqlx::{PgConnection, Row as _};
 use tollgate::algebra::{List, State, Terms, Timestamp};
 use tollgate::plan::{Answer, Plan, Verb};
-use tollgate::{Error, FitError, Key, Limit, LimitKind, LimitSpec, Receipt, Tokens};
+use tollgate::{Error, FitError, Grant, Key, Limit, LimitKind, LimitSpec, Receipt, Tokens};
 
 use super::owner;
 use crate::world::World;
@@ -259,7 +259,9 @@ impl Walk {
     fn receipt(&self, amount: i64, until: i64, ready_at: i64) -> Receipt {
         let free = Verb::consume(self.limit.key(self.key.clone()).cost(Tokens::ZERO));
         let outcome = Plan::new([free]).unwrap().decide(&[None], &[], Timestamp::from_micros(0));
-        let Ok(Answer::Granted { receipt, .. }) = &outcome.answers[0] else { panic!("{outcome:?}") };
+        let Ok(Answer::Granted { grant: Grant { receipt, .. }, .. }) = &outcome.answers[0] else {
+            panic!("{outcome:?}")
+        };
         let mut receipt = serde_json::to_value(receipt).unwrap();
         let charge = &mut receipt["charges"][0];
         (charge["until"], charge["ready_at"]) = (until.into(), ready_at.into());
@@ -274,9 +276,9 @@ impl Walk {
         let outcome = plan.decide(slice::from_ref(&self.row), &[], Timestamp::from_micros(self.now));
         let at = |instant: chrono::DateTime<chrono::Utc>| Timestamp::from(instant).micros();
         let mut told = match &outcome.answers[0] {
-            Ok(Answer::Granted { amount, remaining, ready_at, decided_at, .. }) => {
+            Ok(Answer::Granted { grant: Grant { amount, remaining, decided_at, .. }, ready_at, .. }) => {
                 let [amount, remaining] = [amount, remaining].map(|tokens| tokens.micros());
-                format!("granted {amount} {remaining} {} {}", decided_at.micros(), ready_at.micros())
+                format!("granted {amount} {remaining} {} {}", decided_at.timestamp_micros(), ready_at.micros())
             }
             Ok(Answer::Denied(denied)) => {
                 let retry_at = denied.retry_at.map_or(MAX, at);

@@ -70,7 +70,7 @@ impl Outcome {
     /// The answer of the plan.
     pub(crate) fn of(answer: Result<Answer, Error>) -> Self {
         match answer {
-            Ok(Answer::Granted { observed_at, source, amount, remaining, receipt, .. }) => {
+            Ok(Answer::Granted { grant: Grant { observed_at, source, amount, remaining, receipt, .. }, .. }) => {
                 Self::Granted { at: observed_at.into(), source, amount, remaining, charges: charged(&receipt.charges) }
             }
             Ok(Answer::Denied(denied)) => denied.into(),

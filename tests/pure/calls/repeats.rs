@@ -4,7 +4,7 @@ use std::cell::Cell;
 
 use tollgate::algebra::Timestamp;
 use tollgate::plan::{Answer, Plan, Under, Verb};
-use tollgate::{Error, HOUR, Limit, MINUTE, Source};
+use tollgate::{Error, Grant, HOUR, Limit, MINUTE, Source};
 
 use super::{ORG, USER, WALLET, left};
 use crate::world::{World, sec, tokens};
@@ -14,13 +14,17 @@ fn a_call_with_an_id_is_carried_out_once() {
     let mut world = World::default();
     let ask = |cost| Verb::consume(USER.global().once("job 7").and(ORG.global().cost(cost)));
     let receipt = world.taken(ask(8), sec(0));
-    let Ok(Answer::Granted { source, receipt: again, .. }) = world.call(ask(8), sec(1)) else { panic!("granted") };
+    let Ok(Answer::Granted { grant: Grant { source, receipt: again, .. }, .. }) = world.call(ask(8), sec(1)) else {
+        panic!("granted")
+    };
     assert_eq!((source, &again), (Source::Repeated, &receipt));
     let other = world.call(ask(9), sec(1)).unwrap_err();
     assert!(matches!(&other, Error::OnceMismatch { limit } if limit == "user"), "{other}");
     // Used, it still answers; and the receipt is good once.
     world.settled(Verb::SettleEach(again, vec![tokens(1), tokens(8)]), sec(2)).unwrap();
-    let Ok(Answer::Granted { source, receipt, .. }) = world.call(ask(8), sec(3)) else { panic!("granted") };
+    let Ok(Answer::Granted { grant: Grant { source, receipt, .. }, .. }) = world.call(ask(8), sec(3)) else {
+        panic!("granted")
+    };
     assert_eq!(source, Source::Repeated);
     assert!(matches!(world.settled(Verb::Cancel(receipt), sec(3)), Err(Error::ReceiptUsed { .. })));
     let kept: Vec<_> = world.calls.values().map(|row| (row.name.id(), row.kept_until, row.lapses_at)).collect();
@@ -29,7 +33,7 @@ fn a_call_with_an_id_is_carried_out_once() {
     // In one batch, too.
     let answers = world.batch([0, 1].map(|_| Verb::consume(ORG.key(1).once("new"))), sec(4)).unwrap();
     let sources = answers.iter().map(|answer| match answer {
-        Ok(Answer::Granted { source, .. }) => *source,
+        Ok(Answer::Granted { grant: Grant { source, .. }, .. }) => *source,
         other => panic!("{other:?}"),
     });
     assert_eq!(sources.collect::<Vec<_>>(), [Source::Database, Source::Repeated]);

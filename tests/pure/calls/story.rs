@@ -5,7 +5,7 @@ use std::time::Duration;
 use proptest::collection::vec;
 use proptest::prelude::*;
 use tollgate::plan::{Answer, CallName, Verb};
-use tollgate::{Call, Limit, LimitKind, MINUTE, Receipt, Tokens};
+use tollgate::{Call, Grant, Limit, LimitKind, MINUTE, Receipt, Tokens};
 
 use crate::world::{World, at, micros};
 
@@ -165,18 +165,19 @@ pub(super) fn tell(limits: &[Limit], story: &[(i64, Op)]) -> Told {
                     Keeping::Tracked => request.tracked_for(MINUTE),
                 };
                 let call = if *reserving { Verb::reserve(request) } else { Verb::consume(request) };
-                if let Ok(Answer::Granted { decided_at, ready_at, receipt, .. }) = world.call(call, at(now))
+                if let Ok(Answer::Granted { grant: Grant { decided_at, receipt, .. }, ready_at, .. }) =
+                    world.call(call, at(now))
                     && receipt.charges[0].cost > Tokens::ZERO
                 {
                     told.is_written_by(which);
-                    told.events.push(Event::Granted { charge: told.charged.len(), at: decided_at.micros() });
+                    told.events.push(Event::Granted { charge: told.charged.len(), at: decided_at.timestamp_micros() });
                     let cost = receipt.charges[0].cost.micros();
                     let name = world
                         .calls
                         .keys()
                         .find(|name| !told.charged.iter().any(|other| other.name.as_ref() == Some(name)));
                     let name = name.cloned();
-                    let is_ahead = ready_at > decided_at;
+                    let is_ahead = ready_at > decided_at.into();
                     told.charged.push(Charged { receipt: Some(receipt), name, cost, kept: cost, is_ahead });
                 }
             }

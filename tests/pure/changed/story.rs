@@ -4,7 +4,7 @@ use proptest::collection::vec;
 use proptest::prelude::*;
 use tollgate::algebra::Timestamp;
 use tollgate::plan::{Answer, Verb};
-use tollgate::{Charge, Receipt, Request, Tokens};
+use tollgate::{Charge, Grant, Receipt, Request, Tokens};
 
 use super::definitions::Definitions;
 use crate::world::{World, at, micros};
@@ -105,8 +105,8 @@ pub(super) fn tell(definitions: &Definitions, story: &[(i64, Op)], sweeps: bool)
                 let cost = cost.min(most);
                 let request = request.cost(micros(cost));
                 match world.call(take(request.clone(), reserving), at(now)).unwrap() {
-                    Answer::Granted { decided_at, receipt, .. } if cost > 0 => {
-                        told.events.push(Event::Granted { id, which, at: decided_at.micros(), cost });
+                    Answer::Granted { grant: Grant { decided_at, receipt, .. }, .. } if cost > 0 => {
+                        told.events.push(Event::Granted { id, which, at: decided_at.timestamp_micros(), cost });
                         receipts.push((id, receipt));
                         id += 1;
                     }

@@ -4,7 +4,7 @@ use proptest::collection::vec;
 use proptest::prelude::*;
 use tollgate::algebra::{Rest, State};
 use tollgate::plan::{Answer, Verb};
-use tollgate::{Limit, LimitKind, Receipt, Tokens};
+use tollgate::{Grant, Limit, LimitKind, Receipt, Tokens};
 
 use crate::story::{Kind, limit};
 use crate::world::{World, at, micros, terms_of};
@@ -116,13 +116,13 @@ pub(super) fn tell(setting: &Setting, story: &[Op]) -> Told {
             Op::Slice { process, size } if slices[*process].is_none() => {
                 let capacity = limits[which].spec().capacity.unwrap();
                 let request = request.clone().cost(micros(*size).min(capacity));
-                if let Ok(Answer::Granted { decided_at, stands_at, receipt, .. }) =
+                if let Ok(Answer::Granted { grant: Grant { decided_at, receipt, .. }, stands_at, .. }) =
                     world.call(Verb::consume(request), at(clock))
                 {
-                    let (charge, until) = (told.charged.len(), at(decided_at.micros() + max_age));
+                    let (charge, until) = (told.charged.len(), at(decided_at.timestamp_micros() + max_age));
                     let rest = Rest { tokens: receipt.charges[0].cost, stood_at: stands_at, until };
                     slices[*process] = Some(Slice { charge, rest, sent: now });
-                    told.charged.push(Charged { at: decided_at.micros(), spent: 0 });
+                    told.charged.push(Charged { at: decided_at.timestamp_micros(), spent: 0 });
                     told.events.push(Event::Charge(charge));
                     told.rows.push((Deed::Charge { of: charge, clock }, None));
                 }
@@ -152,9 +152,11 @@ pub(super) fn tell(setting: &Setting, story: &[Op]) -> Told {
                 let cost = micros((*cost).min(most));
                 let request = request.clone().cost(cost);
                 let call = if *reserving { Verb::reserve(request) } else { Verb::consume(request) };
-                if let Ok(Answer::Granted { decided_at, receipt, .. }) = world.call(call, at(clock)) {
+                if let Ok(Answer::Granted { grant: Grant { decided_at, receipt, .. }, .. }) =
+                    world.call(call, at(clock))
+                {
                     let charge = told.charged.len();
-                    told.charged.push(Charged { at: decided_at.micros(), spent: cost.micros() });
+                    told.charged.push(Charged { at: decided_at.timestamp_micros(), spent: cost.micros() });
                     told.events.push(Event::Charge(charge));
                     told.spends.push((now, cost.micros()));
                     told.rows.push((Deed::Charge { of: charge, clock }, None));

@@ -5,9 +5,9 @@ use std::time::Duration;
 use num_bigint::BigInt;
 use proptest::collection::vec;
 use proptest::prelude::*;
-use tollgate::Tokens;
 use tollgate::algebra::{Ask, State, Timestamp};
 use tollgate::plan::Answer;
+use tollgate::{Grant, Tokens};
 
 use crate::model::Model;
 use crate::story::{
@@ -66,8 +66,8 @@ proptest! {
                 let early = ask(now.plus(wait.saturating_sub(Duration::from_micros(1))));
                 prop_assert!(matches!(early, Ok(Answer::Denied(_))), "{early:?}");
             }
-            Ok(Answer::Granted { observed_at, decided_at, ready_at, .. }) => {
-                prop_assert_eq!((observed_at, decided_at), (now, row.ts));
+            Ok(Answer::Granted { grant: Grant { observed_at, decided_at, .. }, ready_at, .. }) => {
+                prop_assert_eq!((observed_at, decided_at), (now.into(), row.ts.into()));
                 prop_assert!(ready_at == now || ready_at > row.ts);
             }
             _ => {}

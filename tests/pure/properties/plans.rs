@@ -3,7 +3,7 @@
 use proptest::collection::vec;
 use proptest::prelude::*;
 use tollgate::plan::{Answer, Verb};
-use tollgate::{Charge, Error, FitError, Receipt, Request};
+use tollgate::{Charge, Error, FitError, Request};
 
 use crate::story::{Amount, EPOCH, amounts, any_kind, call, config, limits, named, places};
 use crate::world::{World, at};
@@ -76,14 +76,14 @@ proptest! {
         prop_assert_eq!(&world, &other);
         match (&answer, &reordered) {
             (
-                Ok(Answer::Granted { remaining, ready_at, receipt: Receipt { charges, .. }, .. }),
-                Ok(Answer::Granted { remaining: r, ready_at: a, .. }),
+                Ok(Answer::Granted { grant, ready_at, .. }),
+                Ok(Answer::Granted { grant: g, ready_at: a, .. }),
             ) => {
-                prop_assert_eq!((remaining, ready_at), (r, a));
+                prop_assert_eq!((grant.remaining, ready_at), (g.remaining, a));
                 // Every row gave its charge, and each was charged once.
-                let names: Vec<_> = charges.iter().map(Charge::limit).collect();
+                let names: Vec<_> = grant.receipt.charges.iter().map(Charge::limit).collect();
                 prop_assert!(names.iter().enumerate().all(|(n, name)| !names[..n].contains(name)), "{names:?}");
-                for charge in charges {
+                for charge in &grant.receipt.charges {
                     let named = |request: &&Request| request.limit().name() == charge.limit();
                     let request = requests.iter().find(named).unwrap().clone();
                     let [held, left] = [&before, &world].map(|world| world.look(request.clone(), now).remaining);

@@ -9,7 +9,7 @@ use proptest::collection::vec;
 use proptest::prelude::*;
 use tollgate::algebra::{State, Timestamp};
 use tollgate::plan::{Answer, Verb};
-use tollgate::{Error, FitError, Receipt, Tokens};
+use tollgate::{Error, FitError, Grant, Tokens};
 
 use crate::model::Model;
 use crate::story::{
@@ -32,7 +32,7 @@ proptest! {
             if let Some((cost, reserving)) = event.asked() {
                 let allowed = model.allows(&row, event.now, cost, reserving);
                 match &event.answer {
-                    Ok(Answer::Granted { remaining, .. }) => {
+                    Ok(Answer::Granted { grant: Grant { remaining, .. }, .. }) => {
                         prop_assert!(allowed, "{event:?}");
                         prop_assert_eq!(BigInt::from(remaining.micros()), balance - cost.micros());
                     }
@@ -109,14 +109,14 @@ proptest! {
     fn a_reservation_is_ready_when_its_debt_is_paid(limit in limits(any_kind()), story in stories()) {
         let model = Model::of(&limit.global());
         for event in tell(&limit, &story).events {
-            let (Some((cost, _)), Ok(Answer::Granted { ready_at, decided_at, .. })) = (event.asked(), &event.answer)
+            let (Some((cost, _)), Ok(Answer::Granted { grant, ready_at, .. })) = (event.asked(), &event.answer)
             else { continue };
             if cost == Tokens::ZERO || *ready_at == Timestamp::MAX {
                 continue; // Nothing is written, or it is ready beyond the end of time.
             }
             let row = event.after.clone().unwrap();
             prop_assert!(model.balance(&row, *ready_at) >= BigRational::zero(), "{event:?}");
-            if ready_at == decided_at {
+            if *ready_at == grant.decided_at.into() {
                 continue;
             }
             prop_assert!(model.balance(&row, at(ready_at.micros() - 1)) < BigRational::zero(), "{event:?}");
@@ -183,12 +183,13 @@ proptest! {
                 let row = world.state(&request).unwrap_or_else(|| terms.full(at(now)));
                 let answer = world.clone().call(call(reserving, [request.clone().cost(cost)]), at(now));
                 match answer {
-                    Ok(Answer::Granted { ready_at, observed_at, decided_at, receipt: Receipt { charges, .. }, .. }) => {
+                    Ok(Answer::Granted { grant, ready_at, .. }) => {
                         prop_assert!(model.allows(&row, at(now), cost, reserving));
-                        prop_assert!(ready_at >= observed_at && decided_at >= observed_at && observed_at == at(now));
+                        prop_assert!(ready_at >= at(now) && grant.decided_at >= grant.observed_at);
+                        prop_assert_eq!(grant.observed_at, at(now).into());
                         let actual = micros(actual.saturating_abs());
-                        world.clone().call(Verb::Settle(receipt(&charges), actual), at(now)).ok();
-                        let cancelled = world.clone().call(Verb::Cancel(receipt(&charges)), at(now));
+                        world.clone().call(Verb::Settle(receipt(&grant.receipt.charges), actual), at(now)).ok();
+                        let cancelled = world.clone().call(Verb::Cancel(receipt(&grant.receipt.charges)), at(now));
                         prop_assert!(matches!(cancelled, Ok(_) | Err(Error::DoesNotFit { source: FitError::BalanceTooLarge, .. })), "{cancelled:?}");
                     }
                     Ok(Answer::Denied(denied)) => {

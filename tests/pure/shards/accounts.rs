@@ -6,7 +6,7 @@ use proptest::collection::vec;
 use proptest::prelude::*;
 use tollgate::algebra::{Account, Ask, Portion, State, Terms, Verdict};
 use tollgate::plan::{Answer, Verb};
-use tollgate::{Charge, Error, Key, Limit, LimitKind, LimitSpec, Receipt, SECOND, Tokens};
+use tollgate::{Charge, Error, Grant, Key, Limit, LimitKind, LimitSpec, SECOND, Tokens};
 
 use super::{Move, Shards, ask, call, limits, moves};
 use crate::story::config;
@@ -40,11 +40,11 @@ proptest! {
                     let bound = if reserving { most } else { 0 };
                     let answer = shards.pooled(call(&limit, cost, reserving), at(now));
                     match &answer {
-                        Ok(Answer::Granted { remaining, receipt: Receipt { charges, .. }, .. }) => {
+                        Ok(Answer::Granted { grant: Grant { remaining, receipt: paid, .. }, .. }) => {
                             prop_assert!(i128::from(balance) - i128::from(cost) >= -i128::from(bound));
                             prop_assert_eq!(remaining.micros(), balance - cost);
-                            prop_assert_eq!(charges.iter().map(|charge| charge.cost.micros()).sum::<i64>(), cost);
-                            charged.clone_from(charges);
+                            prop_assert_eq!(paid.charges.iter().map(|charge| charge.cost.micros()).sum::<i64>(), cost);
+                            charged.clone_from(&paid.charges);
                         }
                         Ok(Answer::Denied(denied)) => {
                             prop_assert!(i128::from(balance) - i128::from(cost) < -i128::from(bound));

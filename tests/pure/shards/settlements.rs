@@ -2,7 +2,7 @@
 
 use tollgate::algebra::State;
 use tollgate::plan::{Answer, Plan, Verb};
-use tollgate::{CallError, Error, Limit, MINUTE, Receipt, SECOND};
+use tollgate::{CallError, Error, Grant, Limit, MINUTE, Receipt, SECOND};
 
 use super::{Shards, call};
 use crate::world::{micros, receipt, sec, tokens};
@@ -12,7 +12,7 @@ use crate::world::{micros, receipt, sec, tokens};
 #[test]
 fn settling_never_cuts_a_row() {
     let ten = Limit::token_bucket("cut", 100, SECOND).shards(10);
-    let Ok(Answer::Granted { receipt: Receipt { charges, .. }, .. }) =
+    let Ok(Answer::Granted { grant: Grant { receipt: Receipt { charges, .. }, .. }, .. }) =
         Shards::of(&ten).pooled(call(&ten, 3_000_000, false), sec(0))
     else {
         panic!("refused")
@@ -32,7 +32,7 @@ fn settling_never_cuts_a_row() {
 #[test]
 fn a_charge_of_a_shard_that_is_not_there_is_settled_where_it_was_made() {
     let limit = Limit::token_bucket("settled", 4, SECOND).shards(4);
-    let Ok(Answer::Granted { receipt: Receipt { mut charges, .. }, .. }) =
+    let Ok(Answer::Granted { grant: Grant { receipt: Receipt { mut charges, .. }, .. }, .. }) =
         Shards::of(&limit).pooled(call(&limit, 1_000_000, false), sec(0))
     else {
         panic!("refused")
@@ -50,7 +50,7 @@ fn what_one_call_took_from_several_shards_is_settled_as_one_sum() {
     let limit = Limit::token_bucket("settle", 4, MINUTE).shards(4);
     let spend = |cost| {
         let mut shards = Shards::of(&limit);
-        let Ok(Answer::Granted { receipt: Receipt { charges, .. }, .. }) =
+        let Ok(Answer::Granted { grant: Grant { receipt: Receipt { charges, .. }, .. }, .. }) =
             shards.pooled(call(&limit, cost, false), sec(0))
         else {
             panic!("refused")

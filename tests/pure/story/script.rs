@@ -6,7 +6,7 @@ use num_bigint::BigInt;
 use num_traits::Zero;
 use tollgate::algebra::{State, Timestamp};
 use tollgate::plan::{Answer, Verb};
-use tollgate::{Charge, Error, Limit, Receipt, Tokens};
+use tollgate::{Charge, Error, Grant, Limit, Receipt, Tokens};
 
 use super::call;
 use crate::world::{World, micros, receipt};
@@ -146,7 +146,7 @@ impl Stage {
         if let (Step::Cancel(taken) | Step::Settle(taken, _), Ok(_)) = (&step, &answer) {
             self.charges.remove(taken); // A receipt is used up, unless it failed.
         }
-        if let Ok(Answer::Granted { receipt: Receipt { charges, .. }, .. }) = &answer {
+        if let Ok(Answer::Granted { grant: Grant { receipt: Receipt { charges, .. }, .. }, .. }) = &answer {
             self.charges.insert(id, charges[0].clone());
         }
         let (after, holds) = (self.world.state(&request), self.world.look(request, now).remaining);

@@ -26,13 +26,15 @@ proptest! {
         let world = World::holding(&request, State::new(micros(value), at(ts)));
         for call in [Verb::consume(request.clone()), Verb::reserve(request.clone())] {
             match world.clone().call(call, now) {
-                Ok(Answer::Granted { observed_at, decided_at, ready_at, receipt: Receipt { charges, .. }, .. }) => {
+                Ok(Answer::Granted { grant, ready_at, .. }) => {
+                    let at = [grant.observed_at, grant.decided_at].map(Timestamp::from);
+                    let charges = grant.receipt.charges;
                     prop_assert_eq!(&travelled(&charges), &charges);
                     let receipt = receipt(&charges);
                     prop_assert_eq!(&travelled(&receipt), &receipt);
-                    let reservation = reservation([observed_at, decided_at], ready_at, &charges);
+                    let reservation = reservation(at, ready_at, &charges);
                     let json = serde_json::to_value(&reservation).unwrap();
-                    prop_assert_eq!(json["wait_ms"].as_u64(), Some(millis_up(observed_at, ready_at)));
+                    prop_assert_eq!(json["wait_ms"].as_u64(), Some(millis_up(at[0], ready_at)));
                     prop_assert_eq!(travelled(&reservation), reservation);
                 }
                 Ok(Answer::Denied(denied)) => {
@@ -126,11 +128,15 @@ fn what_is_ready_at_once_behind_a_row_does_not_hide_what_is_not() {
         let mut world = World::left(&ahead.global(), tokens(1), sec(3600));
         world.put_left(&owes.global(), value, sec(0));
         let answer = world.call(Verb::reserve([ahead.global(), owes.global()]), sec(0));
-        let Ok(Answer::Granted { observed_at, decided_at, ready_at, receipt: Receipt { charges, .. }, .. }) = answer
+        let Ok(Answer::Granted {
+            grant: Grant { observed_at, decided_at, receipt: Receipt { charges, .. }, .. },
+            ready_at,
+            ..
+        }) = answer
         else {
             panic!("{answer:?}")
         };
-        assert_eq!([observed_at, decided_at, ready_at], [sec(0), sec(0), both_ready_at]);
+        assert_eq!([observed_at.into(), decided_at.into(), ready_at], [sec(0), sec(0), both_ready_at]);
         // Each can be given back until all of it is ready, by the time of its own row.
         let until: Vec<_> = charges.iter().map(|charge| Timestamp::from(charge.ready_at())).collect();
         assert_eq!(until, [sec(3600), both_ready_at]);
@@ -173,7 +179,7 @@ fn a_wait_until_the_end_of_time_travels() {
 /// The charges of a grant of this request.
 fn charges_of(request: &Request) -> Vec<Charge> {
     match World::default().call(consume_one(request.clone()), sec(0)) {
-        Ok(Answer::Granted { receipt: Receipt { charges, .. }, .. }) => charges,
+        Ok(Answer::Granted { grant: Grant { receipt: Receipt { charges, .. }, .. }, .. }) => charges,
         other => panic!("{other:?}"),
     }
 }

@@ -1,6 +1,8 @@
 use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
+use chrono::{DateTime, Utc};
+
 use crate::algebra::{Rest, Timestamp};
 use crate::call::{Plain, Request};
 use crate::decision::{Grant, Source};
@@ -35,8 +37,8 @@ pub(super) struct Slice {
     size: Tokens,
     charge: Charge,
     standing: Standing,
-    observed_at: Timestamp,
-    decided_at: Timestamp,
+    observed_at: DateTime<Utc>,
+    decided_at: DateTime<Utc>,
     stands_at: Timestamp,
     /// The instant from which on the row has forgotten the charge.
     full_at: Timestamp,
@@ -53,8 +55,8 @@ pub(super) struct Paid {
     is_beside: bool,
     charge: Charge,
     pub(super) standing: Standing,
-    observed_at: Timestamp,
-    decided_at: Timestamp,
+    observed_at: DateTime<Utc>,
+    decided_at: DateTime<Utc>,
 }
 
 impl Paid {
@@ -67,10 +69,8 @@ impl Paid {
 impl Slice {
     /// The slice that a charge for calls to come has brought, if it was granted.
     pub(super) fn of(answer: Answer, id: u64, sent: Instant, max_age: Duration, breaks: u64) -> Option<Self> {
-        let Answer::Granted { stands_at, full_at, observed_at, decided_at, amount, receipt, standings, .. } = answer
-        else {
-            return None;
-        };
+        let Answer::Granted { stands_at, full_at, grant, .. } = answer else { return None };
+        let Grant { amount, observed_at, decided_at, receipt, standings, .. } = grant;
         let (charge, standing) = (receipt.charges.into_iter().next()?, standings.into_iter().next()?);
         meter::taken_ahead(charge.limit(), amount);
         Some(Self {
@@ -160,7 +160,7 @@ impl Slice {
 
     /// The rest to give back, once no call can spend it.
     pub(super) fn rest(&self) -> Option<Rest> {
-        let (tokens, until) = (self.left(), self.decided_at.plus(self.max_age).min(self.full_at));
+        let (tokens, until) = (self.left(), Timestamp::from(self.decided_at).plus(self.max_age).min(self.full_at));
         (tokens > Tokens::ZERO).then_some(Rest { tokens, stood_at: self.stands_at, until })
     }
 }
@@ -194,8 +194,8 @@ impl Paid {
         Grant {
             amount,
             remaining,
-            observed_at: observed_at.into(),
-            decided_at: decided_at.into(),
+            observed_at,
+            decided_at,
             source: Source::Prefetched,
             receipt: Receipt::from(charges),
             standings: standings.into(),
