@@ -231,8 +231,3 @@ fn sorted(places: &[usize]) -> Vec<usize> {
     places.sort_unstable();
     places
 }
-
-/// The answer to a plan's only call.
-pub(crate) fn only(answers: Answers) -> Result<Answer, Error> {
-    answers.into_iter().next().expect("a plan has one answer for each call")
-}

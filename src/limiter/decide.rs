@@ -1,10 +1,12 @@
 //! The ways in which all verbs decide: by overrides alone, by a look, or under locks.
 
+use std::{convert, iter};
+
 use sqlx::PgConnection;
 
 use super::Limiter;
 use crate::error::Error;
-use crate::execution::{Answers, Execution, Look, only};
+use crate::execution::{Answers, Execution, Look};
 use crate::meter::{self, By};
 use crate::plan::{Answer, Operation, Plan, Verb};
 use crate::prepare::{expect_few, overruled, prepared, tell};
@@ -12,14 +14,8 @@ use crate::store::{Store, by_table_and_part};
 
 impl Limiter {
     pub(super) async fn decide(&self, conn: &mut PgConnection, verb: Verb) -> Result<Answer, Error> {
-        let call = self.prepared(verb)?;
-        if let Some(answer) = self.overruled(&call) {
-            return Ok(answer);
-        }
-        let plan = Plan::of(vec![call]);
-        let answer = self.carry_out(conn, &plan).await.and_then(only);
-        tell(By::Limiter, plan.call(0).limit(), &answer);
-        answer
+        let mut answers = self.decide_each(conn, iter::once(verb), convert::identity).await?;
+        answers.pop().expect("each verb has an answer")
     }
 
     /// Decides calls in their order, each by itself. A fault of one call is the error of that call only.
@@ -27,7 +23,7 @@ impl Limiter {
         &self,
         conn: &mut PgConnection,
         verbs: impl Iterator<Item = Verb>,
-        convert: fn(Answer) -> T,
+        convert: impl Fn(Answer) -> T,
     ) -> Result<Vec<Result<T, Error>>, Error> {
         // Calls that are wrong, or already answered, are not planned.
         let (mut planned, mut answered) = (Vec::new(), Vec::new());
@@ -41,24 +37,21 @@ impl Limiter {
             });
         }
         let plan = Plan::of(planned);
-        let answers = if plan.len() == 0 {
-            Ok(Vec::new())
-        } else {
+        // The keys of each call are few, except those of a settlement.
+        if plan.len() > 1 {
             expect_few(plan.count_keys(), self.max_keys, plan.call(0).limit())
                 .inspect_err(|error| meter::wrong(By::Limiter, error))?;
-            self.carry_out(conn, &plan).await
-        };
+        }
+        let answers = if plan.len() == 0 { Ok(Vec::new()) } else { self.carry_out(conn, &plan).await };
         let answers = answers.inspect_err(|error| {
             (0..plan.len()).for_each(|call| tell(By::Limiter, plan.call(call).limit(), &Err(error.clone())));
         })?;
-        let mut answers = answers.into_iter().enumerate();
-        let each = answered.into_iter().map(|answered| {
-            if let Some(answer) = answered {
-                return answer.map(convert);
-            }
-            let (call, answer) = answers.next().expect("a plan has one answer for each call");
+        let mut answers = answers.into_iter().enumerate().map(|(call, answer)| {
             tell(By::Limiter, plan.call(call).limit(), &answer);
-            answer.map(convert)
+            answer
+        });
+        let each = answered.into_iter().map(|answered| {
+            answered.unwrap_or_else(|| answers.next().expect("a plan has one answer for each call")).map(&convert)
         });
         Ok(each.collect())
     }

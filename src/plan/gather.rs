@@ -12,13 +12,11 @@ use crate::call::{Asked, Call, CallError, Drawn, Keeping, Request, Wanted};
 use crate::error::Error;
 use crate::tokens::Tokens;
 
-/// The items of a call of this kind, and the call's own row, if it has one. Its leases, and a row without an id from its
-/// caller, are named by one id that is drawn.
-pub(super) fn gather(
-    call: Call,
-    kind: Kind,
-    draw: &dyn Fn() -> u128,
-) -> Result<(Vec<Item<Ask>>, Option<Box<OwnRow>>), Error> {
+/// The items of a call, and its own row, if it has one.
+type Gathered = (Vec<Item<Ask>>, Option<Box<OwnRow>>);
+
+/// Adds up a call of this kind. Its leases, and its row where its caller gives no id, are named by one id that is drawn.
+pub(super) fn gather(call: Call, kind: Kind, draw: &dyn Fn() -> u128) -> Result<Gathered, Error> {
     let name = call.requests().next().map(|request| request.limit.name.clone());
     let fault = |source| Error::Call { limit: name.clone().map(Into::into), source };
     let of_verb = || not_taken(kind, &call).map(|option| CallError::WrongVerb { option });
@@ -26,17 +24,17 @@ pub(super) fn gather(
         return Err(fault(source));
     }
     let Call { asked, once, keeping, .. } = call;
-    let mut all = Items::new(kind);
+    let mut sum = Sum::new(kind);
     match asked {
-        Asked::Request(request) => all.ask(request, Position::default())?,
-        Asked::Requests(wanted) => all.ask_all(None, wanted)?,
+        Asked::Request(request) => sum.ask(request, Position::default())?,
+        Asked::Requests(wanted) => sum.ask_all(None, wanted)?,
         Asked::FirstOf(alternatives) => {
             for (number, wanted) in alternatives.into_iter().enumerate() {
-                all.ask_all(Some(number), wanted)?;
+                sum.ask_all(Some(number), wanted)?;
             }
         }
     }
-    let mut items = all.items;
+    let mut items = sum.asked;
     let is_leased = |item: &Item<Ask>| item.target.limit.lease().is_some();
     if kind.changes_balance() && items.iter().any(is_leased) {
         return Err(fault(CallError::Counted));
@@ -65,9 +63,9 @@ fn not_taken(kind: Kind, call: &Call) -> Option<&'static str> {
 }
 
 /// The items of a call while its requests are added up.
-struct Items {
+struct Sum {
     kind: Kind,
-    items: Vec<Item<Ask>>,
+    asked: Vec<Item<Ask>>,
     /// Where those of the last alternative begin.
     start: usize,
     /// The places of the items in a long alternative. To search the items each time would take time in the square of
@@ -77,9 +75,9 @@ struct Items {
     part: Option<[Tokens; 2]>,
 }
 
-impl Items {
+impl Sum {
     fn new(kind: Kind) -> Self {
-        Self { kind, items: Vec::with_capacity(1), start: 0, places: HashMap::new(), part: None }
+        Self { kind, asked: Vec::with_capacity(1), start: 0, places: HashMap::new(), part: None }
     }
 
     /// Adds the requests of an alternative, or of a call that has none.
@@ -88,7 +86,7 @@ impl Items {
         if wanted.is_empty() {
             return Err(nothing());
         }
-        (self.start, self.part) = (self.items.len(), None);
+        (self.start, self.part) = (self.asked.len(), None);
         self.places.clear();
         for wanted in wanted {
             match wanted {
@@ -133,14 +131,14 @@ impl Items {
     fn add(&mut self, item: Item<Ask>) -> Result<(), Error> {
         let conflict = |source| Err(Error::of_call(&item.target.limit.name, source));
         let Some(place) = self.place(&item.target.rows.first) else {
-            let previous = self.items.last().map(|previous| previous.action.flat);
+            let previous = self.asked.last().map(|previous| previous.action.flat);
             if item.action.continues_split() && previous != Some(item.action.flat) {
                 return conflict(CallError::FlatDiffers);
             }
-            self.items.push(item);
+            self.asked.push(item);
             return Ok(());
         };
-        let Item { target, action } = &mut self.items[place];
+        let Item { target, action } = &mut self.asked[place];
         if item.action.is_split() || action.is_split() {
             return conflict(CallError::SplitTwice);
         }
@@ -158,7 +156,7 @@ impl Items {
 
     /// The place of the item that asks the limit and key of a row.
     fn place(&mut self, row: &Row) -> Option<usize> {
-        let Self { items, start, places, .. } = self;
+        let Self { asked: items, start, places, .. } = self;
         let mut asked = items.iter().enumerate().skip(*start);
         if items.len() - *start < FEW {
             return asked.find(|(_, other)| other.target.rows.first.is_of_same_key(row)).map(|(place, _)| place);

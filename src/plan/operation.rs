@@ -44,7 +44,7 @@ pub(crate) type OverrideOf<'o> = dyn Fn(&Limit, &Key) -> Option<Exception> + 'o;
 
 /// What an operation goes by beside its verb.
 #[derive(Clone, Copy)]
-#[expect(missing_debug_implementations, reason = "functions have nothing to show")]
+#[cfg_attr(feature = "unstable", expect(missing_debug_implementations, reason = "functions have nothing to show"))]
 pub struct Under<'u> {
     /// What the overrides make of a limit for a key.
     pub overrides: &'u dyn Fn(&Limit, &Key) -> Option<Exception>,
@@ -142,7 +142,9 @@ impl Operation {
         let items = self.asked_mut().map_or(&mut [][..], Vec::as_mut_slice);
         for together in items.chunk_by_mut(|_, next| next.action.continues_split()) {
             if together.iter().any(|item| item.target.is_unlimited()) {
-                together.iter_mut().for_each(|item| item.target.lift());
+                for item in together {
+                    item.target.lift();
+                }
             }
         }
     }

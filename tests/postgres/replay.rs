@@ -322,7 +322,7 @@ fn planned(answer: Result<Answer, Error>) -> Outcome {
     match answer {
         Ok(Answer::Granted { grant: Grant { decided_at, remaining, receipt, .. }, .. }) => {
             let last = Last::Remaining(remaining);
-            Outcome::Granted { decided_at: decided_at.into(), last, charges: receipt.charges }
+            Outcome::Granted { decided_at, last, charges: receipt.charges }
         }
         Ok(Answer::Denied(denied)) => Outcome::Denied(denied),
         Ok(Answer::Done(balance)) => Outcome::Done(balance),

@@ -212,7 +212,7 @@ fn a_repeat_is_answered_as_before_under_numbers_that_grant_it_no_more() {
             let other = again(&nothing, None);
             match &other.answers[0] {
                 Ok(Answer::Granted { grant: Grant { alternative, .. }, .. }) if rows.len() > 1 => {
-                    assert_eq!(*alternative, 1)
+                    assert_eq!(*alternative, 1);
                 }
                 Err(Error::CostExceedsCapacity { max, .. }) if rows.len() == 1 => assert_eq!(*max, Tokens::new(5)),
                 answer => panic!("{answer:?}"),

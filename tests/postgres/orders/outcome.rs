@@ -71,7 +71,7 @@ impl Outcome {
     pub(crate) fn of(answer: Result<Answer, Error>) -> Self {
         match answer {
             Ok(Answer::Granted { grant: Grant { observed_at, source, amount, remaining, receipt, .. }, .. }) => {
-                Self::Granted { at: observed_at.into(), source, amount, remaining, charges: charged(&receipt.charges) }
+                Self::Granted { at: observed_at, source, amount, remaining, charges: charged(&receipt.charges) }
             }
             Ok(Answer::Denied(denied)) => denied.into(),
             Ok(Answer::Done(balance)) => balance.into(),
