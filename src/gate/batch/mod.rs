@@ -54,7 +54,7 @@ pub(super) struct Batch<'s> {
 }
 
 /// The connection after a batch.
-pub(super) enum Left {
+pub(super) enum ConnectionAfter {
     /// The connection is as good as before.
     Sound(Connection),
     /// The server has not answered since that instant, and may still be at work.
@@ -88,9 +88,9 @@ impl<'s> Batch<'s> {
 
     /// Decides and answers. Returns the calls whose rows another transaction locks. It does not lock for calls whose
     /// rows others already wait for.
-    pub(super) async fn run(mut self, waiting: &Blocked) -> (Left, Vec<QueuedCall>) {
+    pub(super) async fn run(mut self, waiting: &Blocked) -> (ConnectionAfter, Vec<QueuedCall>) {
         if self.is_empty() {
-            return (Left::Sound(self.connection), Vec::new());
+            return (ConnectionAfter::Sound(self.connection), Vec::new());
         }
         let (started, calls) = (Instant::now(), self.callers.len());
         let callers = self.callers();
@@ -110,7 +110,7 @@ impl<'s> Batch<'s> {
         let (shared, groups, everyone) = (self.shared, Groups::of(&self.plan), self.everyone());
         let decided = self.decide_lost(&groups, &everyone, patience).await;
         let blocked = std::mem::take(&mut self.blocked);
-        if let Left::Sound(connection) = self.leave(decided) {
+        if let ConnectionAfter::Sound(connection) = self.leave(decided) {
             connection.give_back(shared).await;
         }
         blocked
@@ -122,7 +122,7 @@ impl<'s> Batch<'s> {
     }
 
     /// Answers the callers that have no answer yet, and returns the state of the connection.
-    fn leave(mut self, decided: Result<(), Error>) -> Left {
+    fn leave(mut self, decided: Result<(), Error>) -> ConnectionAfter {
         if let Err(error) = decided {
             self.answer_rest(&error);
             if !error.leaves_connection() || self.connection.is_gone() {
@@ -130,13 +130,13 @@ impl<'s> Batch<'s> {
                 if error.is_timeout() {
                     self.connection.server.outage.suspect(&error);
                 }
-                let silent = |since| Left::Silent(self.connection, since, error);
-                return self.silent_since.map_or(Left::Gone, silent);
+                let silent = |since| ConnectionAfter::Silent(self.connection, since, error);
+                return self.silent_since.map_or(ConnectionAfter::Gone, silent);
             }
         }
         self.connection.server.outage.heard();
         self.connection.finished();
-        Left::Sound(self.connection)
+        ConnectionAfter::Sound(self.connection)
     }
 
     /// Answers every caller, or returns the error for those that have no answer yet.

@@ -16,7 +16,7 @@ use tokio::runtime::Handle;
 use super::queue::Queue;
 use super::width::Width;
 use crate::error::Error;
-use crate::gate::batch::{Batch, Blocked, Left};
+use crate::gate::batch::{Batch, Blocked, ConnectionAfter};
 use crate::gate::connection::{Connection, cut_off};
 use crate::gate::reply::QueuedCall;
 use crate::gate::server::Server;
@@ -133,17 +133,17 @@ impl Lane {
         let decided = self.decide_next(connection);
         // When a batch panics, its callers get an answer as it is dropped. The calls behind it go on.
         let decided = AssertUnwindSafe(decided).catch_unwind().await;
-        let (left, blocked) = decided.unwrap_or((Left::Gone, Vec::new()));
+        let (after, blocked) = decided.unwrap_or((ConnectionAfter::Gone, Vec::new()));
         self.blocked.add(blocked);
-        match left {
-            Left::Sound(connection) => connection.unless_wanted(&self.shared).await,
-            Left::Silent(connection, since, error) => self.wait_out(connection, since, &error).await,
-            Left::Gone => None,
+        match after {
+            ConnectionAfter::Sound(connection) => connection.unless_wanted(&self.shared).await,
+            ConnectionAfter::Silent(connection, since, error) => self.wait_out(connection, since, &error).await,
+            ConnectionAfter::Gone => None,
         }
     }
 
     /// Decides the next batch. Returns the state of the connection, and the calls whose rows another transaction locks.
-    async fn decide_next(&self, connection: Connection) -> (Left, Vec<QueuedCall>) {
+    async fn decide_next(&self, connection: Connection) -> (ConnectionAfter, Vec<QueuedCall>) {
         let batch = self.next_batch(connection);
         let callers = (!batch.is_empty()).then(|| batch.callers());
         let decided = batch.run(&self.blocked).await;
