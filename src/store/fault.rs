@@ -6,7 +6,7 @@ use std::{io, slice};
 use sqlx::error::DatabaseError;
 use sqlx::postgres::PgDatabaseError;
 
-use super::pooler::{self, Said};
+use super::pooler::{self, PoolerError};
 use super::wire::Corrupt;
 use crate::driver_error::DriverError;
 use crate::error::{Error, SetupFault, Step};
@@ -160,7 +160,7 @@ impl Error {
                 matches!(&**source, sqlx::Error::Io(error) if !is_of_this_machine(error))
                     || is_broken_off(*step, source)
                     || is_about_a_node(source)
-                    || pooler_said(source) == Some(Said::Away)
+                    || pooler_error(source) == Some(PoolerError::Away)
                     || code(source).is_some_and(|code| match &*code {
                         // A setting that somebody left, or a person, ended it.
                         "25P04" | "57014" if source.is_early => false,
@@ -176,7 +176,7 @@ impl Error {
     /// Whether a pooler says that it cannot log in to the server. The server may be away or refuse the login, so this
     /// neither is an outage by itself nor ends a known one.
     pub(crate) fn is_failing_login(&self) -> bool {
-        matches!(self, Self::Database { source, .. } if pooler_said(source) == Some(Said::Failing))
+        matches!(self, Self::Database { source, .. } if pooler_error(source) == Some(PoolerError::Failing))
     }
 
     /// The error of a statement that was answered before a timeout of ours could have struck.
@@ -272,7 +272,7 @@ fn is_passing(error: &sqlx::Error) -> bool {
     match error {
         sqlx::Error::Database(_) => {
             is_about_a_node(error)
-                || pooler_said(error).is_some_and(|said| said != Said::Refused)
+                || pooler_error(error).is_some_and(|error| error != PoolerError::Refused)
                 || code(error).is_some_and(|code| {
                     let races = ["40001", "40P01", "23505", "55P03", "57014"];
                     let lost = ["08000", "08001", "08003", "08006"];
@@ -326,11 +326,11 @@ fn is_an_end(code: &str) -> bool {
 }
 
 /// The meaning of a pooler's message, if the error is a pooler's.
-fn pooler_said(error: &sqlx::Error) -> Option<Said> {
+fn pooler_error(error: &sqlx::Error) -> Option<PoolerError> {
     let error = error.as_database_error()?;
     match &*error.code()? {
-        "08P01" => Some(Said::of(error.message())),
-        code => pooler::is_crowd(code, error.message()).then_some(Said::Busy),
+        "08P01" => Some(PoolerError::of(error.message())),
+        code => pooler::is_crowd(code, error.message()).then_some(PoolerError::Busy),
     }
 }
 

@@ -3,7 +3,7 @@
 
 /// The meaning of a pooler's own error.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub(super) enum Said {
+pub(super) enum PoolerError {
     /// The server behind it is away, or it shuts down itself.
     Away,
     /// Logins at the server fail: it is away, or it refuses them. The pooler does not tell which.
@@ -14,7 +14,7 @@ pub(super) enum Said {
     Refused,
 }
 
-impl Said {
+impl PoolerError {
     /// Reads a message. The whole message must match, because a client chooses some of the names in messages.
     pub(super) fn of(message: &str) -> Self {
         // Since 1.24 PgBouncer quotes why the login failed, in up to 127 bytes in all.
