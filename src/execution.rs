@@ -138,7 +138,7 @@ impl<'a> Execution<'a> {
         mut states: Vec<Option<State>>,
         candidates: &[Vec<usize>],
     ) -> Result<Option<Answers>, Error> {
-        let (chosen, found) = if let Some((place, found)) = self.lock_free(&states, candidates).await? {
+        let (chosen, found) = if let Some((place, found)) = self.lock_any(&states, candidates).await? {
             (vec![place], found)
         } else {
             let chosen: Vec<_> = candidates.iter().map(|candidates| draw(&states, candidates)).collect();
@@ -160,7 +160,7 @@ impl<'a> Execution<'a> {
 
     /// Locks the first row that no other transaction holds, if a row of one limit is wanted. It does not do so while
     /// the best row is missing, which would stay full and waste its refill.
-    async fn lock_free(
+    async fn lock_any(
         &mut self,
         seen: &[Option<State>],
         candidates: &[Vec<usize>],
@@ -170,7 +170,7 @@ impl<'a> Execution<'a> {
             return Ok(None);
         }
         let rows: Vec<_> = candidates.iter().map(|place| &self.plan.rows()[*place]).collect();
-        let free = self.store.lock_free(&rows).await?;
+        let free = self.store.lock_any(&rows).await?;
         Ok(free.map(|(place, found)| (candidates[place], found)))
     }
 

@@ -1,7 +1,7 @@
 //! Statements that lock rows, and insert missing ones.
 //!
 //! `lock_one.sql` takes one row. `claim.sql` takes several, and inserts those that are missing; `lock.sql` takes
-//! several and inserts none. `lock_free.sql` takes the first of several that no transaction holds.
+//! several and inserts none. `lock_any.sql` takes the first of several that no transaction holds.
 //!
 //! # The clock
 //!
@@ -10,7 +10,7 @@
 //! the row. If a count stands beside the clock as a scalar sub-select, it is evaluated after the clock, or not at all.
 //! `now()` is the start of the transaction.
 //!
-//! On Citus one row takes `lock_fast_path.sql`, which has the first of these forms. An instant that is too early never
+//! On Citus one row takes `lock_citus.sql`, which has the first of these forms. An instant that is too early never
 //! grants too many tokens, but a reservation that is ready could still be cancelled, and a lease would begin before it
 //! is held. So if the lock took more than five milliseconds, `lock_one.sql` follows, which reads the clock once more.
 //!
@@ -37,7 +37,7 @@ impl Store<'_> {
     /// Locks one row, unless it is evidently short of what is needed.
     pub(crate) async fn lock_one(&mut self, row: &Row, need: Option<&Need>) -> Result<Found, Error> {
         if self.backend.parts.is_distributed()
-            && let Some(found) = self.lock_on_fast_path(row, need).await?
+            && let Some(found) = self.lock_on_citus(row, need).await?
         {
             return Ok(found);
         }
@@ -65,7 +65,7 @@ impl Store<'_> {
 
     /// Locks one row by statements that Citus plans once, and not at each call. `None` if the row is missing, or if the
     /// clock may have been read before a wait for the row, which is then locked.
-    async fn lock_on_fast_path(&mut self, row: &Row, need: Option<&Need>) -> Result<Option<Found>, Error> {
+    async fn lock_on_citus(&mut self, row: &Row, need: Option<&Need>) -> Result<Option<Found>, Error> {
         let at = self.at;
         macro_rules! fast_path {
             ($durable:literal, $ephemeral:literal) => {{
@@ -77,26 +77,26 @@ impl Store<'_> {
             }};
         }
         if let Some(need) = need {
-            let seen = fast_path!("src/store/sql/read_fast_path.sql", "src/store/sql/ephemeral/read_fast_path.sql");
+            let seen = fast_path!("src/store/sql/read_citus.sql", "src/store/sql/ephemeral/read_citus.sql");
             if seen.as_ref().is_none_or(|seen| need.is_missed(seen.states[0].as_ref(), seen.now)) {
                 return Ok(seen);
             }
         }
         let asked = Instant::now();
-        let found = fast_path!("src/store/sql/lock_fast_path.sql", "src/store/sql/ephemeral/lock_fast_path.sql");
+        let found = fast_path!("src/store/sql/lock_citus.sql", "src/store/sql/ephemeral/lock_citus.sql");
         Ok(found.filter(|_| at.is_some() || asked.elapsed() <= A_MOMENT))
     }
 
     /// Locks the first of some rows of one table and part that no other transaction holds. Returns its place among
     /// them, and its state; `None` if all are held or missing.
-    pub(crate) async fn lock_free(&mut self, rows: &[&Row]) -> Result<Option<(usize, Found)>, Error> {
+    pub(crate) async fn lock_any(&mut self, rows: &[&Row]) -> Result<Option<(usize, Found)>, Error> {
         let Columns { names, keys, shards } = Columns::of(rows.iter().copied());
         let at = self.at;
         let locked = fetch!(
             self,
             rows[0].storage(),
-            "src/store/sql/lock_free.sql",
-            "src/store/sql/ephemeral/lock_free.sql",
+            "src/store/sql/lock_any.sql",
+            "src/store/sql/ephemeral/lock_any.sql",
             columns::part(rows[0]),
             &names as &[&str],
             &keys as &[&str],
@@ -114,7 +114,7 @@ impl Store<'_> {
     pub(crate) async fn claim(&mut self, rows: &[Row]) -> Result<Found, Error> {
         if self.backend.parts.is_distributed() {
             // Citus accepts no insert inside of a CTE.
-            let inserted = self.place(rows).await?;
+            let inserted = self.insert_on_citus(rows).await?;
             return self.lock_beside(rows, inserted).await;
         }
         let mut found = Found::none();
@@ -148,15 +148,15 @@ impl Store<'_> {
 
     /// Inserts those of the rows, given in lock order, that are missing, and locks the others. Returns the places of
     /// the inserted ones.
-    async fn place(&mut self, rows: &[Row]) -> Result<Vec<usize>, Error> {
+    async fn insert_on_citus(&mut self, rows: &[Row]) -> Result<Vec<usize>, Error> {
         let (mut placed, mut before) = (Vec::new(), 0);
         for piece in by_table_and_part(rows) {
             let at = self.at;
             let inserted = on_rows!(
                 self,
                 piece,
-                "src/store/sql/place.sql",
-                "src/store/sql/ephemeral/place.sql",
+                "src/store/sql/insert_citus.sql",
+                "src/store/sql/ephemeral/insert_citus.sql",
                 at as Option<Timestamp>
             );
             for inserted in inserted.map_err(failed(Step::Insert, &piece[0]))? {

@@ -1,4 +1,4 @@
--- Generated from ../place.sql by `./dev sqlx`.
+-- Generated from ../insert_citus.sql by `./dev sqlx`.
 insert into tollgate.ephemeral as r (part, name, key, shard, value, ts, full_at)
 select $1, w.name, w.key, w.shard, 0,
        coalesce($5, pg_catalog.clock_timestamp()), coalesce($5, pg_catalog.clock_timestamp())

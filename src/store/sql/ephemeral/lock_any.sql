@@ -1,4 +1,4 @@
--- Generated from ../lock_free.sql by `./dev sqlx`.
+-- Generated from ../lock_any.sql by `./dev sqlx`.
 with locked as materialized (
     select w.number, r.value, r.ts, r.full_at, r.list
       from (select u.*, pg_catalog.row_number() over ()::int4 as number

@@ -1,4 +1,4 @@
--- Locks one row and reads it, on Citus; no row where it is missing. A fast-path query like read_fast_path.sql.
+-- Locks one row and reads it, on Citus; no row where it is missing. A fast-path query like read_citus.sql.
 --
 -- The clock may be read before the wait for the lock: who has waited reads it once more.
 --
