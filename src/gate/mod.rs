@@ -106,10 +106,10 @@ use shared::Shared;
 #[derive(Clone)]
 #[must_use = "a gate limits nothing until it is asked"]
 pub struct Gate {
-    inner: Arc<Inner>,
+    inner: Arc<GateInner>,
 }
 
-struct Inner {
+struct GateInner {
     shared: Arc<Shared>,
     nodes: Arc<Nodes>,
     reaping: Reaping,
@@ -134,7 +134,7 @@ impl Gate {
         // If too many calls wait, the call fails, and its tokens are forfeited.
         let send = move |call| drop(outlet.upgrade().map(|nodes| nodes.submit(call)));
         shared.memories.prefetch.send_over(Arc::new(send));
-        Self { inner: Arc::new(Inner { shared, nodes, reaping: Reaping::default(), built: Instant::now() }) }
+        Self { inner: Arc::new(GateInner { shared, nodes, reaping: Reaping::default(), built: Instant::now() }) }
     }
 }
 

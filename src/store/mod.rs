@@ -87,7 +87,7 @@ mod swap;
 mod sweep;
 
 pub(crate) use swap::{Grouped, Swap};
-pub(crate) use sweep::{FullRow, FullRows, Place};
+pub(crate) use sweep::{Ctid, FullRow, FullRows};
 
 /// The tables, over one connection.
 pub(crate) struct Store<'c> {

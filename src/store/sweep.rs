@@ -24,14 +24,14 @@ pub(crate) struct FullRows {
 /// A row that has been full for a margin.
 #[derive(Debug)]
 pub(crate) struct FullRow {
-    pub(crate) place: Place,
+    pub(crate) place: Ctid,
     /// Its writer, and the file in which it lies.
     version: String,
 }
 
 /// Where a row lies: PostgreSQL's `ctid`.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub(crate) struct Place {
+pub(crate) struct Ctid {
     pub(crate) page: u32,
     pub(crate) item: u16,
 }
@@ -50,7 +50,7 @@ impl Store<'_> {
 
     /// Deletes the calls between two places that have not needed to be known for a margin, and that no transaction
     /// holds. Returns how many it deleted.
-    pub(crate) async fn forget_calls(&mut self, [from, to]: [Place; 2], margin: Duration) -> Result<u64, Error> {
+    pub(crate) async fn forget_calls(&mut self, [from, to]: [Ctid; 2], margin: Duration) -> Result<u64, Error> {
         let (from, to, at) = (from.to_string(), to.to_string(), self.at);
         let statement =
             query_file!("src/store/sql/forget_calls.sql", &from, &to, at as Option<Timestamp>, micros(margin));
@@ -62,7 +62,7 @@ impl Store<'_> {
     pub(crate) async fn find_full(
         &mut self,
         table: Storage,
-        [from, to]: [Place; 2],
+        [from, to]: [Ctid; 2],
         most: u32,
         margin: Duration,
     ) -> Result<FullRows, Error> {
@@ -108,8 +108,7 @@ impl FullRows {
     fn read(row: &PgRow) -> Result<Self, sqlx::Error> {
         let (now, alone, places, versions): (_, _, Option<Vec<String>>, Option<Vec<String>>) = FromRow::from_row(row)?;
         let row = |(place, version): (String, String)| {
-            let place =
-                Place::parse(&place).ok_or_else(|| sqlx::Error::Decode("a place was sent as no pair".into()))?;
+            let place = Ctid::parse(&place).ok_or_else(|| sqlx::Error::Decode("a place was sent as no pair".into()))?;
             Ok(FullRow { place, version })
         };
         let found = places.unwrap_or_default().into_iter().zip(versions.unwrap_or_default());
@@ -117,7 +116,7 @@ impl FullRows {
     }
 }
 
-impl Place {
+impl Ctid {
     /// Reads `(page,item)`.
     fn parse(tid: &str) -> Option<Self> {
         let (page, item) = tid.strip_prefix('(')?.strip_suffix(')')?.split_once(',')?;
@@ -125,7 +124,7 @@ impl Place {
     }
 }
 
-impl fmt::Display for Place {
+impl fmt::Display for Ctid {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "({},{})", self.page, self.item)
     }

@@ -16,7 +16,7 @@ use crate::error::Error;
 use crate::limit::Storage;
 use crate::lock::lock;
 use crate::session::{self, Right};
-use crate::store::{FullRow, FullRows, Place, Store, defaults, table_of, unreaped, unswept};
+use crate::store::{Ctid, FullRow, FullRows, Store, defaults, table_of, unreaped, unswept};
 
 /// One walk over the tables, step by step; made by [`Sweeper::pass`].
 ///
@@ -184,7 +184,7 @@ impl SweepPass {
     }
 
     /// The current table, and the places to look at next.
-    fn next(&self) -> Option<(Storage, [Place; 2])> {
+    fn next(&self) -> Option<(Storage, [Ctid; 2])> {
         self.walks.iter().flatten().find_map(|(table, walk)| Some((*table, walk.next()?)))
     }
 
@@ -215,7 +215,7 @@ impl SweepPass {
         }
     }
 
-    fn advance(&mut self, table: Storage, last: Option<Place>) {
+    fn advance(&mut self, table: Storage, last: Option<Ctid>) {
         for (_, walk) in self.walks.iter_mut().flatten().filter(|(of, _)| *of == table) {
             let before = walk.done();
             walk.advance(last);

@@ -28,11 +28,11 @@ pub(crate) struct Refusals {
     staleness: Duration,
     bound: usize,
     clock: Clock,
-    rows: RwLock<Rows>,
+    rows: RwLock<ShortRows>,
 }
 
 #[derive(Default)]
-struct Rows {
+struct ShortRows {
     short: HashMap<Row, Short>,
     /// When rows were raised. An earlier reading of such a row no longer counts.
     raised: RaisedRows,
@@ -93,7 +93,7 @@ impl Refusals {
     fn refuse_alternative<'i>(
         &self,
         items: impl Iterator<Item = &'i Item<Ask>>,
-        rows: &Rows,
+        rows: &ShortRows,
         now: Instant,
     ) -> Option<Denied> {
         let (mut refusals, mut standings) = (Vec::new(), Vec::new());
@@ -172,7 +172,7 @@ impl Refusals {
     }
 
     /// Whether one more entry fits, after useless entries are dropped.
-    fn has_room(&self, rows: &mut Rows) -> bool {
+    fn has_room(&self, rows: &mut ShortRows) -> bool {
         if rows.short.len() >= self.bound {
             self.sweep(rows);
         }
@@ -181,7 +181,7 @@ impl Refusals {
 
     /// Drops entries that are too old, and those whose instant has come. It does not run every time, because it looks
     /// at every entry.
-    fn sweep(&self, rows: &mut Rows) {
+    fn sweep(&self, rows: &mut ShortRows) {
         let now = Instant::now();
         let pause = PAUSE_PER_ENTRY.saturating_mul(u32::try_from(rows.short.len()).unwrap_or(u32::MAX));
         if rows.swept.is_some_and(|last| now.saturating_duration_since(last) < pause) {

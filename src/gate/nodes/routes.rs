@@ -25,14 +25,14 @@ use crate::store::database;
 pub(super) struct Routes {
     shared: Arc<Shared>,
     width: Width,
-    map: RwLock<Map>,
+    map: RwLock<RouteTable>,
     built: Instant,
     /// When the catalogue is to be read again, in seconds since `built`.
     due: AtomicU64,
 }
 
 #[derive(Default)]
-struct Map {
+struct RouteTable {
     of_parts: HashMap<u16, Arc<NodeLanes>>,
     /// `None` for a node that takes no connection of this gate.
     of_nodes: HashMap<Node, Option<Arc<NodeLanes>>>,
@@ -86,7 +86,7 @@ impl Routes {
         connection.give_back(&self.shared).await;
         let lanes = |(part, node)| Some((part, of_nodes[&node].clone()?));
         let of_parts = nodes.into_iter().filter_map(lanes).collect();
-        *write(&self.map) = Map { of_parts, of_nodes };
+        *write(&self.map) = RouteTable { of_parts, of_nodes };
         Ok(())
     }
 

@@ -33,7 +33,7 @@ pub use fallback::OnFailure;
 pub(super) struct Outage {
     pool: PgPool,
     statement_timeout: Duration,
-    state: watch::Sender<State>,
+    state: watch::Sender<Health>,
     built: Instant,
     /// When the last batch was answered, in microseconds since `built`.
     heard: AtomicU64,
@@ -42,7 +42,7 @@ pub(super) struct Outage {
 }
 
 /// Only the task sets it back to fine, and then the task ends.
-enum State {
+enum Health {
     Fine,
     Suspected,
     /// The outage is known. Each call gets this error.
@@ -50,11 +50,11 @@ enum State {
 }
 
 /// Is notified when an outage becomes known, and when it is over.
-pub(super) struct Listener(watch::Receiver<State>);
+pub(super) struct Listener(watch::Receiver<Health>);
 
 impl Outage {
     pub(super) fn new(pool: PgPool, statement_timeout: Duration) -> Self {
-        let (state, built) = (watch::Sender::new(State::Fine), Instant::now());
+        let (state, built) = (watch::Sender::new(Health::Fine), Instant::now());
         Self { pool, statement_timeout, state, built, heard: AtomicU64::new(0), failed: AtomicU64::new(0) }
     }
 
@@ -76,9 +76,9 @@ impl Outage {
     pub(super) fn suspect(self: &Arc<Self>, error: &Error) {
         let mut is_first = false;
         self.state.send_if_modified(|state| {
-            is_first = matches!(state, State::Fine);
+            is_first = matches!(state, Health::Fine);
             if is_first {
-                *state = State::Suspected;
+                *state = Health::Suspected;
             }
             false
         });
@@ -91,7 +91,7 @@ impl Outage {
     pub(super) fn confirm(self: &Arc<Self>, error: &Error) {
         let mut is_first = false;
         self.state.send_if_modified(|state| {
-            is_first = matches!(state, State::Fine);
+            is_first = matches!(state, Health::Fine);
             state.know(error)
         });
         if is_first {
@@ -183,7 +183,7 @@ impl Outage {
     }
 
     fn end(&self) {
-        self.state.send_if_modified(|state| matches!(std::mem::replace(state, State::Fine), State::Known(_)));
+        self.state.send_if_modified(|state| matches!(std::mem::replace(state, Health::Fine), Health::Known(_)));
     }
 
     /// Whether a batch was answered after an instant, as [`now`](Self::now) tells it.
@@ -196,7 +196,7 @@ impl Outage {
     }
 }
 
-impl State {
+impl Health {
     fn known(&self) -> Option<Error> {
         if let Self::Known(error) = self { Some(error.clone()) } else { None }
     }

@@ -21,7 +21,7 @@ use tracing::Instrument;
 
 use super::reply::{QueuedCall, Reply};
 use super::shared::Shared;
-use super::{Gate, Inner};
+use super::{Gate, GateInner};
 use crate::decision::Decision;
 use crate::error::Error;
 use crate::meter::{self, By};
@@ -72,7 +72,7 @@ impl Gate {
     async fn ask(&self, call: Operation) -> Result<Answer, Error> {
         let (limit, lapses) = (call.limit().clone(), call.lapses());
         let span = tracing::debug_span!("tollgate", limit = limit.as_str(), outcome = tracing::field::Empty);
-        let Inner { shared, reaping, .. } = &*self.inner;
+        let GateInner { shared, reaping, .. } = &*self.inner;
         // This is noted before anything is charged: the caller may be gone when the answer comes, and the answer may be
         // lost.
         if let Some(lapses_in) = lapses {

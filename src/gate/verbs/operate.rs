@@ -1,5 +1,5 @@
 use crate::call::Request;
-use crate::gate::{Gate, Inner};
+use crate::gate::{Gate, GateInner};
 use crate::tokens::Tokens;
 
 /// # Operating a gate
@@ -22,7 +22,7 @@ impl Gate {
     /// or not. If the database does not answer, or another transaction keeps a row locked, it returns when the timeouts
     /// of the gate have passed. Then leases lapse, and tokens that were taken ahead or streamed stay charged.
     pub async fn close(&self) {
-        let Inner { shared, nodes, .. } = &*self.inner;
+        let GateInner { shared, nodes, .. } = &*self.inner;
         shared.closed.send_replace(true);
         shared.waiters.close();
         // A slice that is still being charged is given back in the second round.

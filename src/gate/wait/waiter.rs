@@ -40,8 +40,8 @@ pub(crate) enum Turn {
     Closed,
 }
 
-/// Whether a caller has its turn.
-enum Look {
+/// How a caller stands in its lines.
+enum InLine {
     Turn(Turn),
     /// Others are before it.
     Queue,
@@ -110,12 +110,12 @@ impl<'w> Waiter<'w> {
     ) -> Turn {
         loop {
             let (sleep, is_certain) = match self.look() {
-                Look::Turn(turn) => return turn,
-                Look::Queue => {
+                InLine::Turn(turn) => return turn,
+                InLine::Queue => {
                     self.woken.notified().await;
                     continue;
                 }
-                Look::Sleep { sleep, is_certain } => (sleep, is_certain),
+                InLine::Sleep { sleep, is_certain } => (sleep, is_certain),
             };
             let now = tokio::time::Instant::now();
             let after = |pause: Duration| now.checked_add(pause);
@@ -136,13 +136,13 @@ impl<'w> Waiter<'w> {
         }
     }
 
-    fn look(&mut self) -> Look {
+    fn look(&mut self) -> InLine {
         let mut lines = lock(&self.waiters.lines);
         if self.places.is_empty() {
-            return Look::Turn(Turn::Ask { is_early: false });
+            return InLine::Turn(Turn::Ask { is_early: false });
         }
         if lines.is_closed {
-            return Look::Turn(Turn::Closed);
+            return InLine::Turn(Turn::Closed);
         }
         let (mut earliest, mut is_certain) = (None::<Sleep>, true);
         for place in &self.places {
@@ -157,14 +157,14 @@ impl<'w> Waiter<'w> {
                 line.ask(place, self.number);
                 self.asked = Instant::now();
                 let is_early = !is_due && !place.is_leased();
-                return Look::Turn(Turn::Ask { is_early });
+                return InLine::Turn(Turn::Ask { is_early });
             }
             is_certain &= sleep.due.is_some();
             let before = earliest.unwrap_or(sleep);
             let due = before.due.into_iter().chain(sleep.due).min();
             earliest = Some(Sleep { due, asks: before.asks.min(sleep.asks) });
         }
-        earliest.map_or(Look::Queue, |sleep| Look::Sleep { sleep, is_certain })
+        earliest.map_or(InLine::Queue, |sleep| InLine::Sleep { sleep, is_certain })
     }
 
     /// Goes back to its places after a refusal, and to the lines that refused it: for each alternative, the line of the
@@ -339,7 +339,7 @@ mod tests {
         let mut waiter = waiters.arrive();
         meanwhile(&waiters, &call);
         waiter.refused(&call, &denied);
-        matches!(waiter.look(), Look::Turn(Turn::Ask { is_early: true }))
+        matches!(waiter.look(), InLine::Turn(Turn::Ask { is_early: true }))
     }
 
     #[test]

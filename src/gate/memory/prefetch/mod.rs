@@ -1,7 +1,7 @@
 #![expect(clippy::disallowed_methods, reason = "the monotonic clock measures the age of a slice")]
 
 mod ages;
-mod asked;
+mod batch_demand;
 mod demand;
 mod keys;
 mod rounds;
@@ -25,7 +25,7 @@ use crate::plan::{Answer, Operation, Under, Verb};
 use crate::standing::Standing;
 use crate::tokens::Tokens;
 pub(crate) use ages::Ages;
-use asked::Asked;
+use batch_demand::BatchDemand;
 use keys::{Cell, Followed, Keys};
 use rounds::Rounds;
 use slice::{Paid, Slice};
@@ -148,7 +148,7 @@ impl Prefetch {
         let now = Instant::now();
         let of_callers = calls.iter().filter(|call| call.reply.has_caller()).map(|call| &call.call);
         let (mut before, mut behind) = (Vec::new(), Vec::new());
-        for (hash, asked) in Asked::by(of_callers, &self.ages, &self.keys) {
+        for (hash, asked) in BatchDemand::by(of_callers, &self.ages, &self.keys) {
             let mut shard = self.keys.write(hash);
             let Some(known) = self.know(&mut shard, hash, &asked, now) else { continue };
             if asked.differs || known.limit != *asked.limit {
@@ -171,7 +171,13 @@ impl Prefetch {
     }
 
     /// The key that a batch asks. A new key that can be served is followed from now on, if there is room.
-    fn know<'s>(&self, shard: &'s mut Cell, hash: u64, asked: &Asked<'_>, now: Instant) -> Option<&'s mut Followed> {
+    fn know<'s>(
+        &self,
+        shard: &'s mut Cell,
+        hash: u64,
+        asked: &BatchDemand<'_>,
+        now: Instant,
+    ) -> Option<&'s mut Followed> {
         let (limit, key) = (asked.limit, asked.key);
         if shard.contains_key(&hash) {
             return shard.get_mut(&hash).filter(|known| known.is_of(limit, key));

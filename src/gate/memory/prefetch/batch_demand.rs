@@ -9,7 +9,7 @@ use crate::plan::Operation;
 use crate::tokens::Tokens;
 
 /// The demand of a batch for a key.
-pub(super) struct Asked<'c> {
+pub(super) struct BatchDemand<'c> {
     pub(super) limit: &'c Limit,
     pub(super) key: &'c Key,
     /// The tokens of the calls that memory can serve, and the cost of the last of them.
@@ -22,7 +22,7 @@ pub(super) struct Asked<'c> {
     pub(super) differs: bool,
 }
 
-impl<'c> Asked<'c> {
+impl<'c> BatchDemand<'c> {
     /// The demand of calls for each key, by its hash.
     pub(super) fn by(calls: impl Iterator<Item = &'c Operation>, ages: &Ages, keys: &Keys) -> BTreeMap<u64, Self> {
         let mut all = BTreeMap::new();
