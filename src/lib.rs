@@ -121,6 +121,8 @@ pub mod plan;
 mod plan;
 #[cfg(feature = "postgres")]
 mod prepare;
+#[cfg(feature = "postgres")]
+mod reaper;
 mod reason;
 mod receipt;
 #[cfg(feature = "postgres")]

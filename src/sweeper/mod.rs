@@ -1,5 +1,4 @@
 mod pass;
-mod reaper;
 mod task;
 mod walk;
 mod watch;
@@ -14,9 +13,9 @@ use crate::algebra::Timestamp;
 use crate::error::Error;
 use crate::limit::{Limit, Storage};
 use crate::parts::Parts;
+use crate::reaper::Reaper;
 use crate::store::Backend;
 pub use pass::{SweepPass, Swept};
-pub(crate) use reaper::Reaper;
 pub use task::Sweeping;
 use watch::Watch;
 

@@ -12,11 +12,11 @@ use tokio::time::timeout;
 
 use super::Sweeper;
 use super::pass::{SweepPass, Swept};
-use super::reaper::Reaper;
 use crate::SECOND;
 use crate::algebra::Timestamp;
 use crate::error::{Error, chain};
 use crate::meter;
+use crate::reaper::Reaper;
 
 /// A sweeper in the background, started by [`Sweeper::spawn`]. It ends when it is dropped, after the current batch.
 #[derive(Debug)]

@@ -8,7 +8,7 @@ use crate::error::chain;
 use crate::gate::shared::Shared;
 use crate::gate::worker::Worker;
 use crate::lock::lock;
-use crate::sweeper::Reaper;
+use crate::reaper::Reaper;
 
 /// Looks each second for calls that have lapsed, as long as a call of this gate may lapse.
 #[derive(Debug, Default)]
