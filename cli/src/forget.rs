@@ -1,6 +1,7 @@
 //! `tollgate forget`: a key, of all limits.
 
 use std::collections::BTreeSet;
+use std::time::Duration;
 
 use serde_json::json;
 use sqlx::AssertSqlSafe;
@@ -8,10 +9,11 @@ use tollgate::{Key, Limits, Storage, migrate};
 
 use crate::database::{DatabaseArgs, begin};
 use crate::error::CommandError;
+use crate::inspect::{Reach, places};
 use crate::limits_file::LimitsArgs;
-use crate::output::{OutputArgs, counted, shown};
+use crate::output::{OutputArgs, counted, shown, word};
 use crate::storage;
-use crate::target::key;
+use crate::target::{joined, key};
 
 /// Delete a key's rows, calls and overrides, under all limits.
 ///
@@ -20,12 +22,12 @@ use crate::target::key;
 /// nothing.
 ///
 /// It knows the limits of the table `tollgate.limits` and of the limits file. A key of several parts is a key of its
-/// own: to forget `org` does not forget `org|user`.
+/// own: to forget `org` does not forget `org|user`. The command names what it has not looked at.
 #[derive(Debug, clap::Args)]
 pub(crate) struct ForgetArgs {
-    /// The key, written as `tollgate inspect` prints it.
-    #[arg(value_name = "KEY", value_parser = key)]
-    key: Key,
+    /// The key, written as `tollgate inspect` prints it. Of a key that has several parts, each may be a word.
+    #[arg(value_name = "KEY", value_parser = key, required = true)]
+    key: Vec<Key>,
 
     #[command(flatten)]
     limits: LimitsArgs,
@@ -38,6 +40,7 @@ pub(crate) struct ForgetArgs {
 }
 
 pub(crate) async fn run(args: ForgetArgs) -> Result<(), CommandError> {
+    let key = joined(&args.key)?.unwrap_or(Key::GLOBAL);
     let mut conn = args.database.connect().await?;
     let file = args.limits.load()?;
     let mut tx = begin(&mut conn).await?;
@@ -60,19 +63,29 @@ pub(crate) async fn run(args: ForgetArgs) -> Result<(), CommandError> {
                      select ctid from {table} where part = $1 and name = any ($2) and key = $3
                      order by name for update))"
             );
-            let delete =
-                sqlx::query(AssertSqlSafe(sql)).persistent(false).bind(part).bind(&names).bind(args.key.as_str());
+            let delete = sqlx::query(AssertSqlSafe(sql)).persistent(false).bind(part).bind(&names).bind(key.as_str());
             forgotten[place] += delete.execute(&mut *tx).await?.rows_affected();
         }
     }
     let sql = "delete from tollgate.overrides where name = any ($1) and key = $2";
-    let delete = sqlx::query(sql).persistent(false).bind(&names).bind(args.key.as_str());
+    let delete = sqlx::query(sql).persistent(false).bind(&names).bind(key.as_str());
     forgotten[2] = delete.execute(&mut *tx).await?.rows_affected();
     tx.commit().await?;
+    let left = places(&mut conn, (&key, Reach::Begins), (MOST, LONGEST)).await?;
     let [rows, calls, overrides] = forgotten;
-    let document = json!({ "key": args.key, "limits": names, "rows": rows, "calls": calls, "overrides": overrides });
+    let document = json!({
+        "key": key, "limits": names, "rows": rows, "calls": calls, "overrides": overrides,
+        "left": left.iter().map(|(limit, key)| json!({ "limit": limit, "key": key })).collect::<Vec<_>>()
+    });
     args.output.print(&document, || {
         let told = [counted(rows, "row"), counted(calls, "call"), counted(overrides, "override")].join(", ");
-        format!("forgot {}: {told}, of {}", shown(&args.key), counted(names.len(), "limit"))
+        let forgot = format!("forgot {}: {told}, of {}", shown(&key), counted(names.len(), "limit"));
+        let left = left.iter().map(|(limit, key)| format!("left, and not looked at: {} {}", word(limit), shown(key)));
+        let inner = format!("other keys may have it as a later part: `tollgate inspect --anywhere {}`", shown(&key));
+        [forgot].into_iter().chain(left).chain([inner]).collect::<Vec<_>>().join("\n")
     })
 }
+
+/// How many keys that are left it names, and how long it looks for them.
+const MOST: u32 = 20;
+const LONGEST: Duration = Duration::from_secs(10);

@@ -49,9 +49,9 @@ pub(crate) fn styled(style: Style, text: impl fmt::Display) -> String {
     format!("{style}{text}{style:#}")
 }
 
-/// A key as people can read it.
+/// A key as people can read it, and type it in a shell.
 pub(crate) fn shown(key: &Key) -> String {
-    if key.is_global() { "(all callers)".to_owned() } else { printable(key.as_str()) }
+    if key.is_global() { "(all callers)".to_owned() } else { word(key.as_str()) }
 }
 
 /// A text that a stranger chose, with everything escaped that could steer the terminal or mislead the reader.

@@ -18,12 +18,12 @@ use crate::database::{DatabaseArgs, begin, clock};
 use crate::error::CommandError;
 use crate::limits_file::LimitsArgs;
 use crate::output::{GOOD, OutputArgs, printable, styled, word};
-use crate::target::key;
+use crate::target::{joined, key};
 pub(crate) use ban::{ban, ban_of, ban_words};
 use loss::expect_meant;
 use meaning::{Meaning, asked};
-pub(crate) use words::words;
-use words::{labelled, line, whom};
+use words::{labelled, line};
+pub(crate) use words::{whom, words};
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum OverrideCommand {
@@ -121,9 +121,9 @@ pub(crate) struct SetArgs {
 #[derive(Debug, clap::Args)]
 #[group(required = true, multiple = false)]
 struct WhomArgs {
-    /// The key, written as `tollgate inspect` prints it.
+    /// The key, written as `tollgate inspect` prints it. Of a key that has several parts, each may be a word.
     #[arg(value_name = "KEY", value_parser = key)]
-    key: Option<Key>,
+    key: Vec<Key>,
 
     /// The one override for every key of the limit, and for the row that all callers share.
     #[arg(long, visible_alias = "global")]
@@ -158,7 +158,7 @@ pub(crate) struct ListArgs {
 
     /// List only overrides that apply to this key: its own, and those for every key.
     #[arg(value_name = "KEY", value_parser = key)]
-    key: Option<Key>,
+    key: Vec<Key>,
 
     #[command(flatten)]
     database: DatabaseArgs,
@@ -206,28 +206,29 @@ pub(crate) async fn run(command: OverrideCommand) -> Result<(), CommandError> {
 }
 
 async fn set(args: SetArgs) -> Result<(), CommandError> {
+    let key = joined(&args.whom.key)?;
     let mut conn = args.database.connect().await?;
     let mut tx = begin(&mut conn).await?;
     let (limit, is_known) = named(&args, &mut tx).await?;
     let parts = migrate::parts(&mut tx).await?;
     tx.rollback().await?;
     // Outside of a transaction, because somebody may be asked.
-    let new = new(&args, &limit, &mut conn).await?;
+    let new = new(&args, key.as_ref(), &limit, &mut conn).await?;
     let mut tx = begin(&mut conn).await?;
     let told = new.set(&mut tx).await?;
     let now = clock(&mut tx).await?.into();
     let overrides = Overrides::read(&mut tx).await?;
-    if let Some(key) = args.whom.key.as_ref().filter(|_| args.reset) {
+    if let Some(key) = key.as_ref().filter(|_| args.reset) {
         let limiter = Limiter::new().unnamed_statements().parts(parts).overrides(&overrides);
         limiter.reset(&mut tx, asked(&limit, key)).await?;
     }
     tx.commit().await?;
-    let is_it = |said: &&Override| said.limit == args.name && said.key == args.whom.key && said.label == args.label;
+    let is_it = |said: &&Override| said.limit == args.name && said.key == key && said.label == args.label;
     let all = overrides.all();
     let Some(said) = all.iter().find(is_it) else {
         return Err(CommandError::bare("the override was set, and cannot be read"));
     };
-    let standing = standing(&mut conn, Some(&limit).filter(|_| is_known), args.whom.key.as_ref()).await;
+    let standing = standing(&mut conn, Some(&limit).filter(|_| is_known), key.as_ref()).await;
     let document = Set { said, replaced: told.replaced.as_ref(), others: &told.others, standing };
     args.output.print(&document, || {
         let replaced = document.replaced.map(|said| format!("instead of: {}", words(said, now)));
@@ -240,18 +241,23 @@ async fn set(args: SetArgs) -> Result<(), CommandError> {
 }
 
 /// The override that is to be set.
-async fn new(args: &SetArgs, limit: &Limit, conn: &mut PgConnection) -> Result<NewOverride, CommandError> {
+async fn new(
+    args: &SetArgs,
+    key: Option<&Key>,
+    limit: &Limit,
+    conn: &mut PgConnection,
+) -> Result<NewOverride, CommandError> {
     let new = match &args.effect {
         EffectArgs { deny: true, .. } => NewOverride::deny(limit),
         EffectArgs { unlimited: true, .. } => NewOverride::unlimited(limit),
         EffectArgs { rate, overdraft, .. } => {
             let numbers = numbers(args, limit, *rate, *overdraft)?;
-            expect_meant(args, limit, &numbers, conn).await?;
+            expect_meant(args, key, limit, &numbers, conn).await?;
             NewOverride::numbers(&numbers)
         }
     };
     let mut new = new.label(&args.label).reason(&args.reason);
-    if let Some(key) = &args.whom.key {
+    if let Some(key) = key {
         new = new.of_key(key.clone());
     }
     if let Some(from) = args.from {
@@ -333,12 +339,13 @@ fn numbers(
 }
 
 async fn list(args: ListArgs) -> Result<(), CommandError> {
+    let key = joined(&args.key)?;
     let mut conn = args.database.connect().await?;
     let mut tx = begin(&mut conn).await?;
     let now = clock(&mut tx).await?.into();
     let mut all = Overrides::read(&mut tx).await?.all();
     all.retain(|said| {
-        let is_of_key = args.key.is_none() || said.key.is_none() || said.key == args.key;
+        let is_of_key = key.is_none() || said.key.is_none() || said.key == key;
         is_of_key && args.name.as_ref().is_none_or(|name| *name == said.limit)
     });
     args.output.print(&json!({ "now": now, "overrides": all }), || match &all[..] {
@@ -348,8 +355,9 @@ async fn list(args: ListArgs) -> Result<(), CommandError> {
 }
 
 async fn remove(args: RemoveArgs) -> Result<(), CommandError> {
+    let joined = joined(&args.whom.key)?;
+    let (key, label) = (joined.as_ref(), labelled(&args.label));
     let mut conn = args.database.connect().await?;
-    let (key, label) = (args.whom.key.as_ref(), labelled(&args.label));
     let whom = format!("{}{}", whom(key), label.map(|label| format!(", {label}")).unwrap_or_default());
     let mut tx = begin(&mut conn).await?;
     if !NewOverride::remove(&mut tx, &args.name, key, &args.label).await? {
@@ -374,7 +382,7 @@ async fn remove(args: RemoveArgs) -> Result<(), CommandError> {
     let limit = limits.ok().and_then(|limits| limits.get(&args.name).cloned().ok());
     let standing = standing(&mut conn, limit.as_ref(), key).await;
     let removed = json!({
-        "limit": args.name, "key": args.whom.key, "label": args.label, "removed": true, "standing": standing
+        "limit": args.name, "key": key, "label": args.label, "removed": true, "standing": standing
     });
     args.output.print(&removed, || {
         let removed = format!("{}: {} for {whom}", styled(GOOD, "removed"), printable(&args.name));

@@ -4,6 +4,7 @@ use tollgate::{Key, Request};
 
 use crate::error::CommandError;
 use crate::limits_file::LimitsArgs;
+use crate::output::shown;
 
 /// A limit, and whom it applies to.
 #[derive(Debug, clap::Args)]
@@ -24,10 +25,10 @@ pub(crate) struct TargetArgs {
 #[derive(Debug, clap::Args)]
 #[group(id = "who", required = true, multiple = false)]
 struct WhoArgs {
-    /// The key, written as `tollgate inspect` prints it. `|` joins the parts of a key that has several, as in
-    /// `acme|user`.
+    /// The key, written as `tollgate inspect` prints it. Of a key that has several parts, each may be a word: `acme user`
+    /// is `'acme|user'`.
     #[arg(value_name = "KEY", value_parser = key)]
-    key: Option<Key>,
+    key: Vec<Key>,
 
     /// Use the one row that all callers share, instead of a key.
     #[arg(long)]
@@ -38,12 +39,19 @@ impl TargetArgs {
     /// One token of the limit for this key.
     pub(crate) fn request(&self) -> Result<Request, CommandError> {
         let limit = self.limits.limit(&self.name)?;
-        Ok(self.who.key.as_ref().map_or_else(|| limit.global(), |key| limit.key(key)))
+        Ok(joined(&self.who.key)?.map_or_else(|| limit.global(), |key| limit.key(key)))
     }
 
-    pub(crate) fn key(&self) -> Key {
-        self.who.key.clone().unwrap_or(Key::GLOBAL)
+    /// The key as people read it.
+    pub(crate) fn shown(&self) -> Result<String, CommandError> {
+        Ok(shown(&joined(&self.who.key)?.unwrap_or(Key::GLOBAL)))
     }
+}
+
+/// The key of several words; none of no word.
+pub(crate) fn joined(words: &[Key]) -> Result<Option<Key>, CommandError> {
+    let text = words.iter().map(Key::as_str).collect::<Vec<_>>().join("|");
+    Ok(if words.is_empty() { None } else { Some(Key::try_from(text)?) })
 }
 
 /// Reads a key in its canonical form.

@@ -10,7 +10,7 @@ use crate::database::{DatabaseArgs, read_only};
 use crate::error::CommandError;
 use crate::output::{HEADING, OutputArgs, columns, counted, printable, shown, styled};
 use crate::parts::Away;
-use crate::target::key;
+use crate::target::{joined, key};
 
 /// Show how much each key of a meter has used, the largest first, and the sum.
 ///
@@ -25,7 +25,7 @@ pub(crate) struct UsageArgs {
 
     /// Show only this key, written as the list prints it. With --month, leave out the month.
     #[arg(value_name = "KEY", value_parser = key)]
-    key: Option<Key>,
+    key: Vec<Key>,
 
     /// Show only keys that begin with this month, such as 2026-11.
     #[arg(long, value_name = "MONTH", value_parser = month)]
@@ -65,12 +65,11 @@ pub(crate) async fn run(args: UsageArgs) -> Result<(), CommandError> {
 }
 
 impl UsageArgs {
-    fn whole_key(&self) -> Result<Option<Key>, KeyError> {
-        let joined = |key: &Key| match &self.month {
-            Some(month) => Key::try_from(format!("{month}|{key}")),
-            None => Ok(key.clone()),
-        };
-        self.key.as_ref().map(joined).transpose()
+    fn whole_key(&self) -> Result<Option<Key>, CommandError> {
+        let month = self.month.iter().filter(|_| !self.key.is_empty()).cloned().map(Key::try_from);
+        let mut words = month.collect::<Result<Vec<_>, KeyError>>()?;
+        words.extend(self.key.iter().cloned());
+        joined(&words)
     }
 }
 

@@ -50,7 +50,8 @@ pub(crate) async fn consume(args: ConsumeArgs) -> Result<Exit, CommandError> {
     let request = ask.target.request()?.cost(ask.cost);
     if reserve {
         let decision = in_transaction(&ask.database, async |limiter, tx| limiter.reserve(tx, request).await).await?;
-        return answer(&ask, decision, |reservation| reserved(&ask, reservation));
+        let what = what(&ask)?;
+        return answer(&ask, decision, |reservation| reserved(&what, reservation));
     }
     let decision = in_transaction(&ask.database, async |limiter, tx| limiter.consume(tx, request).await).await?;
     decided(&ask, "granted", decision)
@@ -87,8 +88,8 @@ pub(crate) async fn in_transaction<T>(
 }
 
 fn decided(ask: &AskArgs, granted: &str, decision: (Decision, Overrides)) -> Result<Exit, CommandError> {
-    let granted = styled(GOOD, granted);
-    answer(ask, decision, |grant| format!("{granted}: {}; {} left", what(ask), grant.remaining))
+    let (granted, what) = (styled(GOOD, granted), what(ask)?);
+    answer(ask, decision, |grant| format!("{granted}: {what}; {} left", grant.remaining))
 }
 
 fn answer<T: serde::Serialize>(
@@ -103,16 +104,16 @@ fn answer<T: serde::Serialize>(
     Ok(if decision.is_granted() { Exit::Done } else { Exit::Refused })
 }
 
-fn reserved(ask: &AskArgs, reservation: &Reservation) -> String {
+fn reserved(what: &str, reservation: &Reservation) -> String {
     if reservation.is_ready() {
-        return format!("{}: {}, ready now", styled(GOOD, "reserved"), what(ask));
+        return format!("{}: {what}, ready now", styled(GOOD, "reserved"));
     }
     let (wait, at) = (span(reservation.wait()), instant(reservation.ready_at));
-    format!("{}: {}, ready in {wait}, at {at}", styled(CAUTION, "reserved"), what(ask))
+    format!("{}: {what}, ready in {wait}, at {at}", styled(CAUTION, "reserved"))
 }
 
-fn what(ask: &AskArgs) -> String {
-    format!("{} of {:?} for {}", ask.cost, ask.target.name, shown(&ask.target.key()))
+fn what(ask: &AskArgs) -> Result<String, CommandError> {
+    Ok(format!("{} of {:?} for {}", ask.cost, ask.target.name, ask.target.shown()?))
 }
 
 /// Why there is no grant, and when there will be one.

@@ -7,7 +7,7 @@ use super::calls::StoredCall;
 use super::standing::Standing;
 use crate::limits_file::describe;
 use crate::output::{BAD, CAUTION, FAINT, GOOD, counted, instant, printable, shown, span, styled};
-use crate::overrides::{ban, ban_words, words};
+use crate::overrides::{ban, ban_words, whom, words};
 use crate::row::{Row, live_leases, until};
 
 /// The state of a limit for one key.
@@ -30,9 +30,12 @@ pub(super) struct Holding<'a> {
     /// The overrides that count now.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     overrides: Vec<Override>,
+    /// Those that begin later.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    scheduled: Vec<Override>,
     /// Only where the command asks for one key.
     #[serde(skip_serializing_if = "Option::is_none")]
-    calls: Option<Vec<StoredCall>>,
+    calls: Option<&'a [StoredCall]>,
 }
 
 impl<'a> Holding<'a> {
@@ -53,11 +56,27 @@ impl<'a> Holding<'a> {
             standing.ruled(exception.ruling, now)
         });
         let (overrides, ban) = (said.about(name, &key, now.into()), ban(said, name, &key, now.into()));
-        Self { limit: name, key, observed_at: now.into(), standing, rate_share, rows, ban, overrides, calls: None }
+        let mut scheduled = said.all();
+        scheduled.retain(|said| {
+            let is_of_key = said.limit == name && said.key.as_ref().is_none_or(|of| *of == key);
+            is_of_key && said.starts_at > now.into() && !said.is_live(now.into())
+        });
+        Self {
+            limit: name,
+            key,
+            observed_at: now.into(),
+            standing,
+            rate_share,
+            rows,
+            ban,
+            overrides,
+            scheduled,
+            calls: None,
+        }
     }
 
     /// The same with the calls of one key.
-    pub(super) fn with(self, calls: Vec<StoredCall>) -> Self {
+    pub(super) fn with(self, calls: &'a [StoredCall]) -> Self {
         Self { calls: Some(calls), ..self }
     }
 
@@ -88,8 +107,8 @@ impl<'a> Holding<'a> {
             };
             line(&format!("cost {}", next.cost), granted);
         }
-        for said in &self.overrides {
-            line("override", words(said, self.observed_at));
+        for said in self.overrides.iter().chain(&self.scheduled) {
+            line("override", format!("for {}: {}", whom(said.key.as_ref()), words(said, self.observed_at)));
         }
         if self.rows.is_empty() {
             let is_wallet = limit.is_some_and(|limit| limit.spec().kind == LimitKind::Wallet);
@@ -103,7 +122,7 @@ impl<'a> Holding<'a> {
                 line("lease", format!("{amount}, ends {}", self.later((*ends_at).into())));
             }
         }
-        for call in self.calls.iter().flatten() {
+        for call in self.calls.into_iter().flatten() {
             line("call", self.call(call));
         }
         lines.join("\n")

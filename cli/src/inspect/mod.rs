@@ -2,6 +2,7 @@
 
 mod calls;
 mod holding;
+mod places;
 mod standing;
 
 use std::cmp::Ordering;
@@ -9,7 +10,8 @@ use std::time::Duration;
 
 use serde_json::json;
 use sqlx::{FromRow, PgConnection};
-use tollgate::{Key, Limit, LimitKind, Overrides, Tokens};
+use tollgate::algebra::Timestamp;
+use tollgate::{Key, Limit, LimitKind, Limits, Overrides, Tokens};
 
 use crate::database::{DatabaseArgs, clock, read_only};
 use crate::error::CommandError;
@@ -18,11 +20,13 @@ use crate::output::{HEADING, OutputArgs, about, columns, printable, shown, style
 use crate::parts::Away;
 use crate::row::Row;
 use crate::storage;
-use crate::target::key;
-use calls::stored_calls;
+use crate::target::{joined, key};
+use calls::{StoredCall, stored_calls};
 use holding::Holding;
+pub(crate) use places::{Reach, places};
 
-/// Show what remains for a key. Without KEY, list the keys of a limit, the most exhausted first.
+/// Show what remains for a key. Without KEY, list the keys of a limit, the most exhausted first. If there is no such
+/// limit, find the key NAME over all limits, and longer keys that begin with it: all limits of a customer.
 ///
 /// With a limits file, the command shows the balance now, and when it grants again. Without one, it shows what is on
 /// disk. There, tokens that have come back since the last write still count as used.
@@ -31,13 +35,17 @@ use holding::Holding;
 /// slow every decision, so there is none. A single key is found at once.
 #[derive(Debug, clap::Args)]
 pub(crate) struct InspectArgs {
-    /// The limit's name.
+    /// The limit's name, or else a key to look for over all limits.
     #[arg(value_name = "NAME")]
     name: String,
 
-    /// The key, written as the list prints it.
+    /// The key, written as the list prints it. Of a key that has several parts, each may be a word.
     #[arg(value_name = "KEY", value_parser = key, conflicts_with = "global")]
-    key: Option<Key>,
+    key: Vec<Key>,
+
+    /// Take NAME as a key, and find it as any part of longer keys, too. This reads all rows.
+    #[arg(long, conflicts_with_all = ["key", "global"])]
+    anywhere: bool,
 
     /// Show the one row that all callers share, instead of a key.
     #[arg(long)]
@@ -67,48 +75,118 @@ pub(crate) struct InspectArgs {
 }
 
 pub(crate) async fn run(args: InspectArgs) -> Result<(), CommandError> {
-    let defined = args.limits.load()?.map(|limits| limits.get(&args.name).cloned());
+    let limits = args.limits.load()?;
+    let defined = limits.as_ref().map(|limits| limits.get(&args.name).cloned());
     let limit = defined.as_ref().and_then(|defined| defined.as_ref().ok());
-    let key = if args.global { Some(Key::GLOBAL) } else { args.key.clone() };
+    let key = if args.global { Some(Key::GLOBAL) } else { joined(&args.key)? };
     let mut conn = args.database.connect().await?;
-    let mut away = Away::of_tables(&mut conn, args.timeout).await?;
-    let (mut now, mut rows, mut calls) = (None, Vec::new(), Vec::new());
-    for part in away.parts() {
-        let mut tx = read_only(&mut conn, args.timeout).await?;
-        let found = read(&mut tx, &args, limit, key.as_ref(), part).await;
-        if let Some(found) = away.answer(part, found)? {
-            rows.extend(found);
-            if let Some(key) = &key {
-                calls.extend(stored_calls(&mut tx, &args.name, key, part, args.limit).await?);
-            }
-            now = Some(clock(&mut tx).await?);
-        }
+    if args.anywhere {
+        let is_known = customer(&args, &mut conn, limits.as_ref()).await?;
+        return if is_known { Ok(()) } else { Err(nobody(&args.name)) };
     }
-    let rows = most_used(rows);
-    let said = Overrides::read(&mut *read_only(&mut conn, args.timeout).await?).await?;
+    let look = Look::take(&mut conn, &args, &args.name, limit, key.as_ref()).await?;
     // Nothing is known of a key that no part has shown.
-    let (Some(now), false) = (now, key.is_some() && rows.is_empty() && !away.is_empty()) else { return away.check() };
+    if look.at.is_none() || key.is_some() && look.rows.is_empty() && !look.away.is_empty() {
+        return look.away.check();
+    }
+    if limit.is_none() && key.is_none() && look.rows.is_empty() && customer(&args, &mut conn, limits.as_ref()).await? {
+        return Ok(());
+    }
     // The name may be a slip, or that of a limit of the past, whose rows are still there.
     if let Some(Err(unknown)) = &defined {
-        if rows.is_empty() {
+        if look.rows.is_empty() {
             return Err(unknown.clone().into());
         }
         tell(format_args!("{unknown}: this is what is on disk"));
     }
-    let holding = |key, rows| Holding::of(&args.name, limit, key, rows, now, &said, args.cost);
+    let said = Overrides::read(&mut *read_only(&mut conn, args.timeout).await?).await?;
     match key {
-        Some(key) if rows.is_empty() && limit.is_none() => return Err(no_row(&args.name, &key)),
+        Some(key) if look.rows.is_empty() && limit.is_none() => return Err(no_row(&args.name, &key)),
         Some(key) => {
-            let holding = holding(key, &rows).with(calls);
+            let holding = look.holding(&args, &args.name, limit, key, &said);
             args.output.print(&holding, || holding.text(limit, args.limit as usize))?;
         }
         None => {
-            let by_key = rows.chunk_by(|one, other| one.key == other.key).take(args.limit as usize);
-            let holdings = by_key.map(|rows| Ok(holding(Key::try_from(rows[0].key.clone())?, rows)));
+            let now = look.at.unwrap_or(Timestamp::MIN);
+            let by_key = look.rows.chunk_by(|one, other| one.key == other.key).take(args.limit as usize);
+            let holdings = by_key.map(|rows| {
+                let key = Key::try_from(rows[0].key.clone())?;
+                Ok(Holding::of(&args.name, limit, key, rows, now, &said, args.cost))
+            });
             list(&args, limit.is_some(), &holdings.collect::<Result<Vec<_>, CommandError>>()?)?;
         }
     }
-    away.check()
+    look.away.check()
+}
+
+/// Shows all limits of a customer. Returns whether there is one.
+async fn customer(args: &InspectArgs, conn: &mut PgConnection, limits: Option<&Limits>) -> Result<bool, CommandError> {
+    let customer = key(&args.name).map_err(CommandError::bare)?;
+    let reach = if args.anywhere { Reach::Anywhere } else { Reach::Begins };
+    let mut looks = Vec::new();
+    for (name, key) in places(conn, (&customer, reach), (args.limit, args.timeout)).await? {
+        let limit = limits.and_then(|limits| limits.get(&name).ok());
+        let look = Look::take(conn, args, &name, limit, Some(&key)).await?;
+        looks.push((name, key, limit, look));
+    }
+    let said = Overrides::read(&mut *read_only(conn, args.timeout).await?).await?;
+    let holdings = looks.iter().map(|(name, key, limit, look)| look.holding(args, name, *limit, key.clone(), &said));
+    let holdings: Vec<_> = holdings.collect();
+    if holdings.is_empty() {
+        return Ok(false);
+    }
+    args.output.print(&json!({ "key": customer, "limits": holdings }), || {
+        let more = (looks.len() == args.limit as usize).then(|| "there may be more keys (--limit)".to_owned());
+        let texts = holdings.iter().zip(&looks).map(|(all, (_, _, limit, _))| all.text(*limit, args.limit as usize));
+        texts.chain(more).collect::<Vec<_>>().join("\n\n")
+    })?;
+    Ok(true)
+}
+
+/// What the tables hold of a limit.
+struct Look {
+    /// The instant of the last reading; none where no part has answered.
+    at: Option<Timestamp>,
+    rows: Vec<Row>,
+    calls: Vec<StoredCall>,
+    away: Away,
+}
+
+impl Look {
+    async fn take(
+        conn: &mut PgConnection,
+        args: &InspectArgs,
+        name: &str,
+        limit: Option<&Limit>,
+        key: Option<&Key>,
+    ) -> Result<Self, CommandError> {
+        let mut away = Away::of_tables(conn, args.timeout).await?;
+        let (mut at, mut rows, mut calls) = (None, Vec::new(), Vec::new());
+        for part in away.parts() {
+            let mut tx = read_only(conn, args.timeout).await?;
+            let found = read(&mut tx, (name, args.limit), limit, key, part).await;
+            if let Some(found) = away.answer(part, found)? {
+                rows.extend(found);
+                if let Some(key) = key {
+                    calls.extend(stored_calls(&mut tx, name, key, part, args.limit).await?);
+                }
+                at = Some(clock(&mut tx).await?);
+            }
+        }
+        Ok(Self { at, rows: most_used(rows), calls, away })
+    }
+
+    fn holding<'a>(
+        &'a self,
+        args: &InspectArgs,
+        name: &'a str,
+        limit: Option<&Limit>,
+        key: Key,
+        said: &Overrides,
+    ) -> Holding<'a> {
+        let now = self.at.unwrap_or(Timestamp::MIN);
+        Holding::of(name, limit, key, &self.rows, now, said, args.cost).with(&self.calls)
+    }
 }
 
 /// A row, and an estimate of the used tokens of its key.
@@ -129,7 +207,7 @@ fn most_used(mut rows: Vec<Listed>) -> Vec<Row> {
 /// The rows of one key, or of so many keys as are listed, in one part.
 async fn read(
     conn: &mut PgConnection,
-    args: &InspectArgs,
+    (name, most): (&str, u32),
     limit: Option<&Limit>,
     key: Option<&Key>,
     part: i16,
@@ -138,18 +216,23 @@ async fn read(
     let spec = spec.as_ref();
     let share = |tokens: Tokens, shards: u16| about(tokens) / f64::from(shards);
     sqlx::query_as(include_str!("rows.sql"))
-        .bind(&args.name)
+        .bind(name)
         .bind(key.map(Key::as_str))
         .bind(spec.map(|spec| storage::name(spec.storage)))
         .bind(spec.map(|spec| share(spec.rate, spec.shards)))
         // A wallet has none.
         .bind(spec.map(|spec| spec.period.max(Duration::from_micros(1)).as_secs_f64()))
         .bind(spec.map(|spec| spec.kind != LimitKind::TokenBucket))
-        .bind(if key.is_some() { 1 } else { i64::from(args.limit) })
+        .bind(if key.is_some() { 1 } else { i64::from(most) })
         .bind(part)
         .persistent(false)
         .fetch_all(conn)
         .await
+}
+
+fn nobody(name: &str) -> CommandError {
+    let remedy = "no row and no override has this key: a key without a row is full";
+    CommandError::new(format!("nothing is known of key {:?}", printable(name)), remedy)
 }
 
 fn no_row(name: &str, key: &Key) -> CommandError {

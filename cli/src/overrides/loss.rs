@@ -14,6 +14,7 @@ use crate::output::{CAUTION, printable, styled, tell};
 /// Warns of numbers that are lower than those that count when the override starts, and asks whether they are meant.
 pub(super) async fn expect_meant(
     args: &SetArgs,
+    key: Option<&Key>,
     limit: &Limit,
     numbers: &Limit,
     conn: &mut PgConnection,
@@ -22,7 +23,6 @@ pub(super) async fn expect_meant(
     let now = clock(&mut tx).await?.into();
     let overrides = Overrides::read(&mut tx).await?;
     tx.rollback().await?;
-    let key = args.whom.key.as_ref();
     let mut live =
         overrides.about(&args.name, key.unwrap_or(&Key::GLOBAL), args.from.map_or(now, |from| now.max(from)));
     live.retain(|said| key.is_some() || said.key.is_none());

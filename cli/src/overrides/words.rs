@@ -10,7 +10,7 @@ pub(super) fn labelled(label: &str) -> Option<String> {
     Some(label).filter(|label| !label.is_empty()).map(|label| format!("label {}", printable(label)))
 }
 
-pub(super) fn whom(key: Option<&Key>) -> String {
+pub(crate) fn whom(key: Option<&Key>) -> String {
     key.map_or_else(|| "every key".to_owned(), shown)
 }
 

@@ -12,6 +12,7 @@ use std::iter;
 use std::time::Duration;
 
 use serde::Serialize;
+use tollgate::Key;
 use tollgate::algebra::Timestamp;
 use tollgate_simulation::{Arrival, Arrivals, Traffic, Trial};
 
@@ -19,7 +20,7 @@ pub(crate) use args::SimulateArgs;
 use run::{Run, TrialReport};
 
 use crate::error::CommandError;
-use crate::output::{columns, printable, shown, span};
+use crate::output::{columns, printable, span};
 use crate::trace::without;
 
 /// The results of all trials, and the calls that they are about.
@@ -83,9 +84,14 @@ fn figures(TrialReport { label, figures, .. }: &TrialReport) -> Vec<Vec<String>>
     trial.extend([wait(figures.worst_retry_after), figures.waited.to_string(), wait(figures.worst_wait)]);
     let callers = if figures.callers.len() > 1 { &figures.callers[..] } else { &[] };
     let caller = callers.iter().map(|caller| {
-        cells(format!("  {}", shown(&caller.key)), caller.calls, caller.granted, caller.calls - caller.granted)
+        cells(format!("  {}", caller_name(&caller.key)), caller.calls, caller.granted, caller.calls - caller.granted)
     });
     iter::once(trial).chain(caller).collect()
+}
+
+/// A caller of made-up or recorded calls.
+fn caller_name(key: &Key) -> String {
+    if key.is_global() { "(all callers)".to_owned() } else { printable(key.as_str()) }
 }
 
 #[expect(clippy::cast_precision_loss, reason = "a share is for people")]

@@ -4,9 +4,9 @@ use tollgate::plan::Answer;
 use tollgate::{Error, Key};
 use tollgate_simulation::{Arrival, Asking, Rule, Simulation, Trial};
 
+use super::caller_name;
 use super::tally::{Figures, Series, Tally};
 use crate::limits_file::describe;
-use crate::output::shown;
 use crate::row::until;
 
 /// The result of a trial.
@@ -34,7 +34,8 @@ pub(super) struct Run<'t> {
 impl TrialReport {
     /// The limits whose balances are drawn, and for whom, where there are several callers.
     pub(super) fn captions(&self) -> impl Iterator<Item = String> {
-        let whom = if self.figures.callers.len() > 1 { format!(", for {}", shown(&self.drawn)) } else { String::new() };
+        let whom =
+            if self.figures.callers.len() > 1 { format!(", for {}", caller_name(&self.drawn)) } else { String::new() };
         self.limits.iter().map(move |limit| limit.clone() + if limit.ends_with(ALL) { "" } else { &whom })
     }
 }

@@ -1,5 +1,6 @@
 //! The `tollgate` command, as people run it.
 
+mod customer;
 mod distribute;
 mod doctor;
 mod failure;

@@ -19,7 +19,7 @@ async fn usage_lists_the_keys_of_a_month_the_largest_first_and_sums_them_all() {
     let month = stdout(&usage(&world, &["usage", "--month", "2026-11"]));
     assert_eq!(
         month,
-        "KEY              USED\n2026-11|b|c         3\n2026-11|a         1.5\n2026-11      0.000002\n3 keys       4.500002\n"
+        "KEY                USED\n'2026-11|b|c'         3\n'2026-11|a'         1.5\n2026-11        0.000002\n3 keys         4.500002\n"
     );
     let one: Value =
         serde_json::from_str(&stdout(&usage(&world, &["usage", "a", "--month", "2026-11", "--json"]))).unwrap();
@@ -28,7 +28,7 @@ async fn usage_lists_the_keys_of_a_month_the_largest_first_and_sums_them_all() {
         json!({ "limit": "usage", "used": 1.5, "count": 1, "keys": [{ "key": "2026-11|a", "used": 1.5 }] })
     );
     // The sum is of all, however many are listed.
-    assert!(stdout(&usage(&world, &["usage", "--limit", "1"])).ends_with("5 keys       4.500018\n"));
+    assert!(stdout(&usage(&world, &["usage", "--limit", "1"])).ends_with("5 keys         4.500018\n"));
     assert_eq!(stdout(&usage(&world, &["usage", "nobody"])), "KEY     USED\n0 keys     0\n");
 }
 

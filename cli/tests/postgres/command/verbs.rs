@@ -77,13 +77,13 @@ async fn credit_debit_and_reset_change_a_balance_whatever_it_is() {
     let told = |args: &[&str]| stdout(&ask(&world, args));
     assert!(
         told(&["debit", "sign_ups", "a|b", "--cost", "130"])
-            .starts_with("debited: \"sign_ups\" for a|b has -30 of 100; full in ")
+            .starts_with("debited: \"sign_ups\" for 'a|b' has -30 of 100; full in ")
     );
     assert!(
         told(&["credit", "sign_ups", "a|b", "--cost", "50"])
-            .starts_with("credited: \"sign_ups\" for a|b has 20 of 100; full in ")
+            .starts_with("credited: \"sign_ups\" for 'a|b' has 20 of 100; full in ")
     );
-    assert_eq!(told(&["reset", "sign_ups", "a|b"]), "reset: \"sign_ups\" for a|b has 100 of 100; full\n");
+    assert_eq!(told(&["reset", "sign_ups", "a|b"]), "reset: \"sign_ups\" for 'a|b' has 100 of 100; full\n");
 }
 
 #[tokio::test]
@@ -288,7 +288,7 @@ async fn no_verb_prints_a_key_that_steers_the_terminal() {
     stdout(&ask(&world, &["debit", "sign_ups", key, "--cost", "1000"]));
     let refused = ask(&world, &["run", "sign_ups", key, "--", "true"]);
     let told = text(&refused.stderr);
-    assert!(told.contains(r"a\u{1b}[2Jb\u{202e}c") && !told.contains(['\u{1b}', '\u{202e}']), "{told:?}");
+    assert!(told.contains(r"$'a\U0000001b[2Jb\U0000202ec'") && !told.contains(['\u{1b}', '\u{202e}']), "{told:?}");
 }
 
 fn ask(world: &World, args: &[&str]) -> Output {
