@@ -18,7 +18,7 @@ use std::time::{Duration, Instant};
 use http::{Request, Response};
 use tollgate::{Gate, HOUR, Limit, MINUTE};
 use tollgate_embedded::Server;
-use tollgate_http::tower::{Body, PeerAddr, Tollgate, TollgateLayer};
+use tollgate_http::tower::{Body, PeerAddr, TollgateLayer, TollgateService};
 use tower::{Layer, Service, ServiceExt, service_fn};
 
 use support::{Fault, median, migrated};
@@ -75,9 +75,9 @@ async fn ask(gate: Gate, limit: Limit, requests: u32) -> Result<(), tollgate::Er
     Ok(())
 }
 
-async fn serve<S, R>(mut service: Tollgate<S, R>, requests: u32) -> Result<(), tollgate::Error>
+async fn serve<S, R>(mut service: TollgateService<S, R>, requests: u32) -> Result<(), tollgate::Error>
 where
-    Tollgate<S, R>: Service<Request<()>, Response = Response<Body<String>>, Error = Infallible>,
+    TollgateService<S, R>: Service<Request<()>, Response = Response<Body<String>>, Error = Infallible>,
 {
     for _ in 0..requests {
         let mut request = Request::new(());

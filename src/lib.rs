@@ -4,20 +4,25 @@
 //!
 //! ```
 //! # #[cfg(feature = "postgres")]
-//! use tollgate::Limiter;
+//! use tollgate::Tollgate;
 //! use tollgate::{Limit, MINUTE};
 //!
 //! /// Ten messages a minute on average, twenty at once after a rest. A wrong limit does not compile.
 //! const SEND_MESSAGE: Limit = Limit::token_bucket("send_message", 10, MINUTE).capacity(20);
 //!
 //! # #[cfg(feature = "postgres")]
-//! async fn send(pool: &sqlx::PgPool, user: i64, body: &str) -> Result<(), Box<dyn std::error::Error>> {
+//! async fn serve(pool: sqlx::PgPool) -> Result<(), Box<dyn std::error::Error>> {
+//!     // Looks at the tables, hears what operators say, and cleans up in the background.
+//!     let tollgate = Tollgate::start(pool.clone()).await?;
+//!
 //!     let mut tx = pool.begin().await?;
-//!     let insert = sqlx::query("insert into messages (author, body) values ($1, $2)").bind(user).bind(body);
+//!     let insert = sqlx::query("insert into messages (author, body) values ($1, $2)").bind(42).bind("hello");
 //!     insert.execute(&mut *tx).await?;
 //!     // A refusal is an answer. `granted()` turns it into an error, and `?` rolls the message back.
-//!     Limiter::new().consume(&mut tx, SEND_MESSAGE.key(user)).await?.granted()?;
+//!     tollgate.limiter().consume(&mut tx, SEND_MESSAGE.key(42)).await?.granted()?;
 //!     tx.commit().await?;
+//!
+//!     tollgate.stop().await;
 //!     Ok(())
 //! }
 //! ```
@@ -28,6 +33,7 @@
 //!   come from a [`LimitSpec`] or a file (`Limits`). Amounts are [`Tokens`], exact to a millionth.
 //! - A [`Request`] is a limit, a key and a cost: `LIMIT.key((tenant, user)).cost(12)`, `LIMIT.global()`. Every
 //!   [`ToKey`] can be a key.
+//! - A `Tollgate` is what a service starts: a limiter and a gate under the same overrides, and their clean-up.
 //! - A `Limiter` decides in the caller's transaction, a `Gate` in transactions of its own. They have almost the same
 //!   verbs.
 //! - A [`Decision`] is granted, or [`Denied`] with the first microsecond at which the same call would be granted, where
@@ -55,7 +61,7 @@
 //!
 //! - *none*: the values. The dependencies include no driver, no runtime and no clock, so the crate also builds for a
 //!   browser.
-//! - **`postgres`** (default): `Limiter`, `Gate` and `Sweeper`.
+//! - **`postgres`** (default): `Tollgate`, `Limiter`, `Gate` and `Sweeper`.
 //! - **`migrate`** (default): the `migrate` module, with the migrations of the tables embedded.
 //! - **`metrics`**: counters and histograms of limiter, gate and sweeper, through the facade of that name
 //!   (`describe_metrics`).
@@ -89,6 +95,8 @@ mod algebra;
 mod balance;
 pub mod calendar;
 mod call;
+#[cfg(feature = "postgres")]
+mod clock;
 mod decision;
 mod driver_error;
 mod error;
@@ -125,6 +133,8 @@ mod prepare;
 mod reaper;
 mod reason;
 mod receipt;
+#[cfg(any(feature = "migrate", feature = "postgres"))]
+mod schema;
 #[cfg(feature = "postgres")]
 mod session;
 mod slow_down;
@@ -137,6 +147,8 @@ mod sweeper;
 mod text;
 mod timestamp;
 mod tokens;
+#[cfg(feature = "postgres")]
+mod tollgate;
 
 use std::time::Duration;
 
@@ -166,6 +178,8 @@ pub use standing::{CrossedError, Each, Standing, Standings};
 #[cfg(feature = "postgres")]
 pub use sweeper::{SweepPass, Sweeper, Sweeping, Swept};
 pub use tokens::{Tokens, TokensError};
+#[cfg(feature = "postgres")]
+pub use tollgate::{StartError, Tollgate, TollgateBuilder};
 
 /// One second, for periods.
 pub const SECOND: Duration = Duration::from_secs(1);

@@ -25,6 +25,12 @@ impl Parts {
         Self(parts)
     }
 
+    /// The parts that a table says it has, unless somebody made its CHECK by hand.
+    pub(crate) fn read(parts: i32) -> Option<Self> {
+        let is_right = |parts: &u16| *parts == 0 || parts.is_power_of_two() && *parts <= Self::MAX;
+        u16::try_from(parts).ok().filter(is_right).map(Self)
+    }
+
     pub(crate) fn count(self) -> u16 {
         self.0
     }

@@ -8,7 +8,6 @@ use sqlx::PgPool;
 use tokio::sync::watch;
 
 use super::Gate;
-use super::clock::Clock;
 use super::memory::{Ages, Memories, Prefetch, Refusals};
 use super::merge::Width;
 use super::outage::{Fallback, OnFailure};
@@ -16,6 +15,7 @@ use super::server::Server;
 use super::shared::{Settings, Shared};
 use super::wait::Waiters;
 use crate::HOUR;
+use crate::clock::Clock;
 use crate::limit::Limit;
 use crate::overrides::Overrides;
 use crate::parts::Parts;
@@ -271,7 +271,7 @@ impl GateBuilder {
 
     /// Takes this clock instead of the database's: for tests and replays. The gate asks it for each statement.
     pub fn clock(mut self, clock: impl Fn() -> DateTime<Utc> + Send + Sync + 'static) -> Self {
-        self.settings.clock = Clock(Some(Arc::new(clock)));
+        self.settings.clock = Clock::given(clock);
         self
     }
 

@@ -7,7 +7,6 @@
 
 mod batch;
 mod builder;
-mod clock;
 mod connection;
 mod guards;
 mod memory;
@@ -117,7 +116,8 @@ struct GateInner {
 }
 
 impl Gate {
-    /// A gate with the defaults of [`GateBuilder`]. It connects when it is first asked.
+    /// A gate with the defaults of [`GateBuilder`]. It connects when it is first asked. It goes by no
+    /// [overrides](crate::Overrides), so it ignores a ban on every key: that of a [`Tollgate`](crate::Tollgate) obeys.
     pub fn new(pool: PgPool) -> Self {
         Self::builder(pool).build()
     }

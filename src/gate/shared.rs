@@ -4,11 +4,11 @@ use std::time::Duration;
 use sqlx::PgConnection;
 use tokio::sync::watch;
 
-use super::clock::Clock;
 use super::memory::Memories;
 use super::outage::Fallback;
 use super::server::Server;
 use super::wait::Waiters;
+use crate::clock::Clock;
 use crate::overrides::Overrides;
 use crate::plan::Row;
 use crate::store::{self, Backend, Store};

@@ -57,11 +57,11 @@ impl Limiter {
     }
 
     fn prepared(&self, verb: Verb) -> Result<Operation, Error> {
-        prepared(By::Limiter, verb, self.backend.parts, self.max_keys, self.overrides.as_ref(), || self.at)
+        prepared(By::Limiter, verb, self.backend.parts, self.max_keys, self.overrides.as_ref(), || self.clock.at())
     }
 
     fn overruled(&self, call: &Operation) -> Option<Answer> {
-        overruled(By::Limiter, call, self.overrides.as_ref(), || self.at)
+        overruled(By::Limiter, call, self.overrides.as_ref(), || self.clock.at())
     }
 
     async fn carry_out(&self, conn: &mut PgConnection, plan: &Plan) -> Result<Answers, Error> {
@@ -122,6 +122,6 @@ impl Limiter {
     }
 
     fn tables<'c>(&self, conn: &'c mut PgConnection) -> Store<'c> {
-        Store::new(conn, self.at, self.backend)
+        Store::new(conn, self.clock.at(), self.backend)
     }
 }

@@ -9,7 +9,7 @@ mod verbs;
 
 use std::time::Duration;
 
-use crate::algebra::Timestamp;
+use crate::clock::Clock;
 use crate::overrides::Overrides;
 use crate::store::Backend;
 pub use in_transaction::{BegunByHand, InTransaction};
@@ -113,7 +113,7 @@ pub use in_transaction::{BegunByHand, InTransaction};
 #[derive(Clone, Debug)]
 #[must_use = "a limiter limits nothing until it is asked"]
 pub struct Limiter {
-    at: Option<Timestamp>,
+    clock: Clock,
     lock_timeout: Option<Duration>,
     backend: Backend,
     overrides: Option<Overrides>,

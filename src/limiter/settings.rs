@@ -5,6 +5,7 @@ use chrono::{DateTime, Utc};
 #[cfg(doc)]
 use super::BegunByHand;
 use super::Limiter;
+use crate::clock::Clock;
 use crate::overrides::Overrides;
 use crate::parts::Parts;
 use crate::prepare::MAX_KEYS;
@@ -12,9 +13,16 @@ use crate::store::Backend;
 
 /// # Settings
 impl Limiter {
-    /// A limiter by the database's clock, which waits for locks as long as the connection does.
+    /// A limiter by the database's clock, which waits for locks as long as the connection does. It goes by no
+    /// [overrides](crate::Overrides), so it ignores a ban on every key: that of a [`Tollgate`](crate::Tollgate) obeys.
     pub const fn new() -> Self {
-        Self { at: None, lock_timeout: None, backend: Backend::PLAIN, overrides: None, max_keys: MAX_KEYS }
+        Self {
+            clock: Clock::Database,
+            lock_timeout: None,
+            backend: Backend::PLAIN,
+            overrides: None,
+            max_keys: MAX_KEYS,
+        }
     }
 
     /// Waits at most so long for a row that another transaction has locked. Then it gives up with
@@ -95,7 +103,13 @@ impl Limiter {
     ///
     /// Time does not go back for a row: if this instant is before the row's own, the row's own counts.
     pub fn at(mut self, now: DateTime<Utc>) -> Self {
-        self.at = Some(now.into());
+        self.clock = Clock::At(now.into());
+        self
+    }
+
+    /// Takes this clock instead of the database's: for tests and replays. The limiter asks it for each call.
+    pub fn clock(mut self, clock: impl Fn() -> DateTime<Utc> + Send + Sync + 'static) -> Self {
+        self.clock = Clock::given(clock);
         self
     }
 }

@@ -121,14 +121,29 @@ impl Overrides {
     /// [`OverrideError::Database`] and [`OverrideError::Setup`] where the first reading fails, and
     /// [`OverrideError::Stopped`].
     pub async fn watch(pool: PgPool) -> Result<Self, OverrideError> {
-        let runtime = Handle::try_current().map_err(|_| OverrideError::Stopped)?;
-        let mut session = session::take(&pool, Right::OVERRIDES).await.map_err(failed("read"))?;
-        let now = first_reading(&mut session, &poll::alone(session::DEFAULTS)).await?;
+        Handle::try_current().map_err(|_| OverrideError::Stopped)?;
+        Self::watched(pool).await.map_err(failed("read"))
+    }
+
+    /// The same on a runtime.
+    pub(crate) async fn watched(pool: PgPool) -> Result<Self, sqlx::Error> {
+        let mut session = session::take(&pool, Right::OVERRIDES).await?;
+        let first = first_reading(&mut session, &poll::alone(session::DEFAULTS)).await?;
         session.finished();
-        meter::overrides_read(now.now);
-        let overrides = Self::new(now, Some(pool.clone()));
-        runtime.spawn(poll::again_and_again(Arc::downgrade(&overrides.inner), pool));
-        Ok(overrides)
+        meter::overrides_read(first.now);
+        Ok(Self::watching(first, pool))
+    }
+
+    /// Knows of no override until the table can be read. On a runtime.
+    pub(crate) fn unread(pool: PgPool) -> Self {
+        let nothing = Live { map: Map::default(), stamp: None, now: Timestamp::MIN, read: Instant::now() };
+        Self::watching(nothing, pool)
+    }
+
+    fn watching(known: Live, pool: PgPool) -> Self {
+        let overrides = Self::new(known, Some(pool.clone()));
+        tokio::spawn(poll::again_and_again(Arc::downgrade(&overrides.inner), pool));
+        overrides
     }
 
     /// Reads the table once, for tools and tests.
@@ -137,7 +152,7 @@ impl Overrides {
     ///
     /// [`OverrideError::Database`] and [`OverrideError::Setup`].
     pub async fn read(conn: &mut PgConnection) -> Result<Self, OverrideError> {
-        Ok(Self::new(first_reading(conn, "").await?, None))
+        Ok(Self::new(first_reading(conn, "").await.map_err(failed("read"))?, None))
     }
 
     fn new(known: Live, pool: Option<PgPool>) -> Self {
@@ -229,8 +244,8 @@ impl Inner {
     }
 }
 
-async fn first_reading(conn: &mut PgConnection, before: &str) -> Result<Live, OverrideError> {
-    let Snapshot { now, stamp, map } = table::read(conn, None, before).await.map_err(failed("read"))?;
+async fn first_reading(conn: &mut PgConnection, before: &str) -> Result<Live, sqlx::Error> {
+    let Snapshot { now, stamp, map } = table::read(conn, None, before).await?;
     Ok(Live { map: map.unwrap_or_default(), stamp: Some(stamp), now, read: Instant::now() })
 }
 

@@ -12,12 +12,14 @@ use crate::plan::Cut;
 use crate::session::{self, Right};
 use crate::{SECOND, meter};
 
-/// Reads the table each second, until the last clone of its overrides is dropped. It polls, because NOTIFY takes a lock
+/// Reads the table each second, until the last clone of its overrides is dropped, or the pool is closed. It polls, because NOTIFY takes a lock
 /// of the whole database at the commit of a caller, and poolers swallow it.
 pub(super) async fn again_and_again(inner: Weak<Inner>, pool: PgPool) {
     let (mut is_stale, mut whole, mut slowed) = (false, Instant::now(), BTreeMap::new());
     loop {
-        tokio::time::sleep(SECOND).await;
+        if pool.close_event().do_until(tokio::time::sleep(SECOND)).await.is_err() {
+            return;
+        }
         let Some(before) = inner.upgrade().map(|inner| inner.known(|known| known.stamp)) else { return };
         // A stamp of another server may be the same by chance.
         let before = before.filter(|_| whole.elapsed() < A_WHILE);

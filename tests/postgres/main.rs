@@ -17,6 +17,7 @@ mod each;
 mod first_of;
 mod functions;
 mod gate;
+mod handle;
 mod judge;
 mod leases;
 mod logs;

@@ -23,9 +23,20 @@ pub(super) async fn look(
     };
     let now = clock(&mut tx).await?.into();
     let hidden = u64::try_from(rows).unwrap_or_default().saturating_sub(all.len() as u64);
-    let live = all.iter().filter(|said| said.is_live(now));
-    let found = live.filter_map(|said| finding(said, limits));
-    Ok(found.chain((hidden > 0).then(|| unknown(hidden))).collect())
+    let live: Vec<_> = all.iter().filter(|said| said.is_live(now)).collect();
+    let found = live.iter().filter_map(|said| finding(said, limits));
+    let denies = live.iter().filter(|said| said.effect == Effect::Deny).count();
+    let denied = (denies > 0).then(|| ignored(denies));
+    Ok(found.chain((hidden > 0).then(|| unknown(hidden))).chain(denied).collect())
+}
+
+fn ignored(denies: usize) -> Finding {
+    Finding::note(
+        "overrides",
+        format!("{} live", if denies == 1 { "1 deny is".to_owned() } else { format!("{denies} denies are") }),
+        "A service with a `Gate::new` or a `Limiter::new` of its own ignores overrides, a ban on every key, too.",
+        "Start such a service with `Tollgate::start`.",
+    )
 }
 
 fn finding(said: &Override, limits: Option<&Limits>) -> Option<Finding> {

@@ -91,4 +91,4 @@ pub use layer::TollgateLayer;
 pub use outgoing::{Outgoing, OutgoingError, OutgoingLayer};
 pub use respond::{Grpc, ProblemJson, Respond};
 pub use rule::Rule;
-pub use service::Tollgate;
+pub use service::TollgateService;

@@ -19,20 +19,20 @@ use crate::{Facts, NotServed};
 
 /// A service behind a [`TollgateLayer`]. [`Respond`] makes the response of a request that is not served.
 #[derive(Clone, Debug)]
-pub struct Tollgate<S, R> {
+pub struct TollgateService<S, R> {
     inner: S,
     layer: Arc<TollgateLayer<R>>,
 }
 
 impl<S, R: Clone> Layer<S> for TollgateLayer<R> {
-    type Service = Tollgate<S, R>;
+    type Service = TollgateService<S, R>;
 
     fn layer(&self, inner: S) -> Self::Service {
-        Tollgate { inner, layer: Arc::new(self.clone()) }
+        TollgateService { inner, layer: Arc::new(self.clone()) }
     }
 }
 
-impl<S, R, Req, Res> Service<Request<Req>> for Tollgate<S, R>
+impl<S, R, Req, Res> Service<Request<Req>> for TollgateService<S, R>
 where
     S: Service<Request<Req>, Response = Response<Res>> + Clone + Send + 'static,
     S::Future: Send,

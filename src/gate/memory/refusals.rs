@@ -8,8 +8,8 @@ use std::sync::RwLock;
 use std::time::{Duration, Instant};
 
 use crate::algebra::{Account, Ask, State, Timestamp, Verdict};
+use crate::clock::Clock;
 use crate::decision::{Denied, DeniedBy, Source};
-use crate::gate::clock::Clock;
 use crate::gate::raised::RaisedRows;
 use crate::lock::{read, write};
 use crate::plan::{Item, Operation, Row};

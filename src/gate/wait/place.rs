@@ -2,7 +2,7 @@ use std::time::Duration;
 
 use crate::algebra::{Ask, Flow, Terms};
 use crate::key::Key;
-use crate::plan::{Operation, Item, Row};
+use crate::plan::{Item, Operation, Row};
 use crate::tokens::Tokens;
 
 /// The place of a caller in one line.

@@ -185,3 +185,12 @@ async fn overrides_that_cannot_be_read_or_do_not_apply_are_named() {
     );
     assert!(what("1 override of a kind of limit"), "{found:?}");
 }
+
+#[tokio::test]
+async fn a_ban_is_a_reminder_of_services_that_ignore_overrides() {
+    let world = World::new().await;
+    stdout(&run(tollgate()
+        .args(["override", "set", "send_message", "ada", "--deny", "--reason", "spam", "--limits", EXAMPLE])
+        .env("DATABASE_URL", world.command_url())));
+    expect(&world, &[], "overrides", "note", "1 deny is live");
+}

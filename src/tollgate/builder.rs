@@ -1,0 +1,155 @@
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use chrono::{DateTime, Utc};
+use sqlx::PgPool;
+use tokio::runtime::Handle;
+use tokio::time::timeout;
+
+use super::{StartError, Tasks, Tollgate, tables};
+use crate::MINUTE;
+use crate::error::chain;
+use crate::gate::{Gate, GateBuilder};
+use crate::limiter::Limiter;
+use crate::overrides::Overrides;
+use crate::parts::Parts;
+use crate::session::{self, Right};
+use crate::sweeper::Sweeper;
+
+/// The settings of a [`Tollgate`]; made by [`Tollgate::builder`]. Every setting has a default that suits most services.
+#[derive(Debug)]
+#[must_use = "nothing is started until `start` is called"]
+pub struct TollgateBuilder {
+    pool: PgPool,
+    limiter: Limiter,
+    gate: GateBuilder,
+    sweeper: Sweeper,
+    sweep_every: Option<Duration>,
+    has_clock: bool,
+    parts: Parts,
+    starts_in_outage: bool,
+}
+
+impl TollgateBuilder {
+    pub(super) fn new(pool: PgPool) -> Self {
+        Self {
+            limiter: Limiter::new(),
+            gate: Gate::builder(pool.clone()),
+            pool,
+            sweeper: Sweeper::new(),
+            sweep_every: Some(MINUTE),
+            has_clock: false,
+            parts: Parts::new(0),
+            starts_in_outage: false,
+        }
+    }
+
+    /// Changes settings of the gate: `gate(|gate| gate.prefetch(SECOND).on_failure(OnFailure::Open))`. The overrides
+    /// and the number of parts are the handle's.
+    pub fn gate(mut self, change: impl FnOnce(GateBuilder) -> GateBuilder) -> Self {
+        self.gate = change(self.gate);
+        self
+    }
+
+    /// Changes settings of the limiter: `limiter(|limiter| limiter.lock_timeout(SECOND))`. The overrides and the number
+    /// of parts are the handle's.
+    pub fn limiter(mut self, change: impl FnOnce(Limiter) -> Limiter) -> Self {
+        self.limiter = change(self.limiter);
+        self
+    }
+
+    /// Changes settings of the sweeper: `sweeper(|sweeper| sweeper.margin(HOUR))`. The number of parts is the handle's.
+    pub fn sweeper(mut self, change: impl FnOnce(Sweeper) -> Sweeper) -> Self {
+        self.sweeper = change(self.sweeper);
+        self
+    }
+
+    /// Sets how often it sweeps; once a minute by default. With `None` it neither sweeps nor gives back what lapses:
+    /// then run `tollgate sweep --every 1s` beside the service.
+    pub fn sweep_every(mut self, every: impl Into<Option<Duration>>) -> Self {
+        self.sweep_every = every.into();
+        self
+    }
+
+    /// Says [`unnamed_statements`](Limiter::unnamed_statements) to limiter, gate and sweeper.
+    pub fn unnamed_statements(self) -> Self {
+        self.limiter(Limiter::unnamed_statements)
+            .gate(GateBuilder::unnamed_statements)
+            .sweeper(Sweeper::unnamed_statements)
+    }
+
+    /// Takes this clock instead of the database's, for tests and replays: limiter and gate both go by it, and so do
+    /// overrides. It does not sweep then, because a row that is full by one clock need not be so by the other.
+    pub fn clock(mut self, clock: impl Fn() -> DateTime<Utc> + Send + Sync + 'static) -> Self {
+        let clock = Arc::new(clock);
+        let same = Arc::clone(&clock);
+        self.has_clock = true;
+        self.limiter(move |limiter| limiter.clock(move || clock())).gate(move |gate| gate.clock(move || same()))
+    }
+
+    /// Starts even while the database does not answer: without overrides, which it hears within seconds once the
+    /// database is back, and without a look at the tables. A wrong set-up still is an error.
+    ///
+    /// A gate then answers by its [`OnFailure`](crate::OnFailure) at once. On Citus say the number of
+    /// [parts](Self::parts), too.
+    pub fn start_in_outage(mut self) -> Self {
+        self.starts_in_outage = true;
+        self
+    }
+
+    /// Sets the number of parts for a [start in an outage](Self::start_in_outage). In any other start it is read from
+    /// the tables.
+    ///
+    /// # Panics
+    ///
+    /// As [`Limiter::parts`].
+    #[track_caller]
+    pub fn parts(mut self, parts: u16) -> Self {
+        self.parts = Parts::new(parts);
+        self
+    }
+
+    /// Looks at the tables, reads the overrides, and starts the tasks.
+    ///
+    /// # Errors
+    ///
+    /// [`StartError::Setup`] where the tables are missing or too old, or the role lacks a right.
+    /// [`StartError::Database`] where the database does not answer within the pool's `acquire_timeout`, unless the
+    /// handle may [start in an outage](Self::start_in_outage). [`StartError::Stopped`] outside of a tokio runtime.
+    pub async fn start(self) -> Result<Tollgate, StartError> {
+        Handle::try_current().map_err(|_| StartError::Stopped)?;
+        let options = self.pool.options().clone().min_connections(0).max_connections(CONNECTIONS);
+        let patience = options.get_acquire_timeout();
+        let pool = options.connect_lazy_with((*self.pool.connect_options()).clone());
+        let read = timeout(patience, read(&pool)).await.unwrap_or_else(|_| Err(sqlx::Error::PoolTimedOut.into()));
+        let (parts, overrides) = match read {
+            Err(error) if self.starts_in_outage && !error.is_setup() => {
+                let error = chain(&error);
+                tracing::warn!(error, "started without the database: no override counts until it answers");
+                (self.parts, Overrides::unread(pool.clone()))
+            }
+            read => read?,
+        };
+        let parts = parts.count();
+        let sweeping = self.sweep_every.filter(|_| !self.has_clock);
+        let sweeping = sweeping.map(|every| self.sweeper.parts(parts).spawn(pool.clone(), every));
+        Ok(Tollgate {
+            limiter: self.limiter.parts(parts).overrides(&overrides),
+            gate: self.gate.parts(parts).overrides(&overrides).build(),
+            overrides,
+            tasks: Arc::new(Tasks { pool, sweeping: Mutex::new(sweeping) }),
+        })
+    }
+}
+
+/// Looks at the tables, and reads the overrides for the first time.
+async fn read(pool: &PgPool) -> Result<(Parts, Overrides), StartError> {
+    let mut session = session::take(pool, Right::OVERRIDES).await?;
+    let parts = tables::read(&mut session).await?;
+    session.finished();
+    drop(session);
+    Ok((parts, Overrides::watched(pool.clone()).await?))
+}
+
+/// One for the reading of overrides, one for the sweep, and one for what lapses: none waits for another.
+const CONNECTIONS: u32 = 3;

@@ -1,0 +1,49 @@
+use crate::driver_error::DriverError;
+use crate::error::SetupFault;
+use crate::store::setup_fault;
+
+/// Why a [`Tollgate`](super::Tollgate) did not start.
+#[derive(Clone, Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum StartError {
+    /// PostgreSQL or the connection failed, or did not answer within the pool's `acquire_timeout`.
+    #[error(
+        "could not read the tollgate tables: {} (check that the server runs and lets this role in, or say \
+         `start_in_outage()`)",
+        **source
+    )]
+    Database {
+        /// The driver's error.
+        source: DriverError,
+    },
+    /// The tables, their rights or the connections are not set up as this library needs them.
+    #[error("{fault}")]
+    Setup {
+        /// The fault to mend.
+        fault: SetupFault,
+        /// The driver's error. It names the column, if one is missing.
+        source: DriverError,
+    },
+    /// There is no tokio runtime for the tasks.
+    #[error("there is no runtime to start on (call it from a tokio runtime that is alive)")]
+    Stopped,
+}
+
+impl StartError {
+    /// Whether the tables, their rights or the connections are set up wrongly, so that a retry is of no use.
+    #[must_use]
+    pub fn is_setup(&self) -> bool {
+        matches!(self, Self::Setup { .. })
+    }
+}
+
+impl From<sqlx::Error> for StartError {
+    fn from(error: sqlx::Error) -> Self {
+        let fault = setup_fault(&error);
+        let source = error.into();
+        match fault {
+            Some(fault) => Self::Setup { fault, source },
+            None => Self::Database { source },
+        }
+    }
+}
