@@ -98,6 +98,8 @@ mod call;
 #[cfg(feature = "postgres")]
 mod clock;
 mod decision;
+#[cfg(feature = "postgres")]
+mod definitions;
 mod driver_error;
 mod error;
 #[cfg(feature = "postgres")]

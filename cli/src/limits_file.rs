@@ -1,18 +1,20 @@
-//! The definitions that a command works by: those of a limits file.
+//! The definitions that a command works by: those of a limits file, or else those of the table `tollgate.limits`.
 
 use std::path::{Path, PathBuf};
 
+use sqlx::PgConnection;
 use tollgate::{Limit, LimitKind, Limits, Span, Storage, Tokens};
 
+use crate::database::DatabaseArgs;
 use crate::error::CommandError;
-use crate::output::printable;
+use crate::output::{printable, tell};
 use crate::storage;
 
 /// Which limits file; the same option for every command that can use one.
 #[derive(Clone, Debug, clap::Args)]
 pub(crate) struct LimitsArgs {
     /// The limits file, TOML or JSON. Without this option, the command reads `tollgate.toml` in the current directory,
-    /// if there is one.
+    /// if there is one. A command that asks a database else reads the table `tollgate.limits`.
     #[arg(long, env = "TOLLGATE_LIMITS", value_name = "FILE")]
     limits: Option<PathBuf>,
 }
@@ -24,8 +26,16 @@ impl LimitsArgs {
         Ok(self.limits.as_deref().or_else(usual).map(Limits::from_file).transpose()?)
     }
 
-    /// The definition of one limit, which must be there.
-    pub(crate) fn limit(&self, name: &str) -> Result<Limit, CommandError> {
+    /// The limits of the file, or else those of the table; none where neither has any.
+    pub(crate) async fn known(&self, conn: &mut PgConnection) -> Result<Option<Limits>, CommandError> {
+        if let Some(limits) = self.load()? {
+            return Ok(Some(limits));
+        }
+        Ok(Limits::from_table(conn).await.ok().filter(|limits| !limits.is_empty()))
+    }
+
+    /// The definition of one limit, which must be in the file.
+    pub(crate) fn of_file(&self, name: &str) -> Result<Limit, CommandError> {
         let Some(limits) = self.load()? else {
             return Err(CommandError::new(
                 format!("what limit {name:?} allows is not known here"),
@@ -34,6 +44,32 @@ impl LimitsArgs {
         };
         Ok(limits.get(name)?.clone())
     }
+
+    /// The definition of one limit, which must be there. If file and table differ, this says which one counts.
+    pub(crate) async fn limit(&self, name: &str, database: &DatabaseArgs) -> Result<Limit, CommandError> {
+        let file = self.load()?;
+        let of_file = file.as_ref().map(|file| file.get(name)).transpose()?;
+        let table = Limits::from_table(&mut database.connect().await?).await;
+        let Some(limit) = of_file else {
+            return match table?.get(name) {
+                Ok(limit) => Ok(limit.clone()),
+                Err(unknown) if unknown.nearest.is_some() => Err(unknown.into()),
+                Err(_) => Err(not_known(name)),
+            };
+        };
+        if let Some(other) = table.ok().as_ref().and_then(|table| table.get(name).ok()).filter(|other| *other != limit)
+        {
+            tell(format_args!("the limits file counts, and not tollgate.limits, which has {}", describe(other)));
+        }
+        Ok(limit.clone())
+    }
+}
+
+/// The error for a limit that neither a limits file nor the table defines.
+pub(crate) fn not_known(name: &str) -> CommandError {
+    let remedy = "pass --limits FILE, set TOLLGATE_LIMITS, run it where tollgate.toml is, or fill tollgate.limits by \
+                  `tollgate limits push`";
+    CommandError::new(format!("what limit {name:?} allows is not known here"), remedy)
 }
 
 /// A definition in one line.

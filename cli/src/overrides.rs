@@ -16,7 +16,7 @@ use tollgate::{Effect, Key, Limit, LimitKind, Limiter, Limits, NewOverride, Over
 
 use crate::database::{DatabaseArgs, begin, clock};
 use crate::error::CommandError;
-use crate::limits_file::LimitsArgs;
+use crate::limits_file::{LimitsArgs, not_known};
 use crate::output::{GOOD, OutputArgs, printable, styled, word};
 use crate::target::{joined, key};
 pub(crate) use ban::{ban, ban_of, ban_words};
@@ -315,7 +315,7 @@ async fn named(args: &SetArgs, conn: &mut PgConnection) -> Result<(Limit, bool),
         let any = tollgate::LimitSpec::new(&args.name, LimitKind::TokenBucket, Tokens::ONE, tollgate::SECOND);
         return Ok((any.try_into()?, false));
     }
-    Ok((args.limits.limit(&args.name)?, true))
+    Err(not_known(&args.name))
 }
 
 fn numbers(
@@ -376,10 +376,8 @@ async fn remove(args: RemoveArgs) -> Result<(), CommandError> {
         ));
     }
     tx.commit().await?;
-    let mut tx = begin(&mut conn).await?;
-    let limits = if let Some(limits) = args.limits.load()? { Ok(limits) } else { Limits::from_table(&mut tx).await };
-    tx.rollback().await?;
-    let limit = limits.ok().and_then(|limits| limits.get(&args.name).cloned().ok());
+    let limits = args.limits.known(&mut conn).await?;
+    let limit = limits.and_then(|limits| limits.get(&args.name).cloned().ok());
     let standing = standing(&mut conn, limit.as_ref(), key).await;
     let removed = json!({
         "limit": args.name, "key": key, "label": args.label, "removed": true, "standing": standing

@@ -38,13 +38,13 @@ pub(crate) async fn run(args: ResetArgs) -> Result<Exit, CommandError> {
     if args.all {
         return all(&args).await;
     }
-    let request = args.target.request()?;
+    let request = args.target.request(&args.database).await?;
     let balance = in_transaction(&args.database, async |limiter, tx| limiter.reset(tx, request).await).await?;
     changed(args.output, "reset", balance)
 }
 
 async fn all(args: &ResetArgs) -> Result<Exit, CommandError> {
-    let limit = args.target.limits.limit(&args.target.name)?;
+    let limit = args.target.limits.limit(&args.target.name, &args.database).await?;
     let pool = args.database.pool(CONNECTIONS).await?;
     let reset = if args.yes || is_meant(&pool, &limit).await? { fill_up(&pool, &limit).await? } else { 0 };
     let mut tx = begin_from(&pool).await?;

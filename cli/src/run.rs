@@ -50,7 +50,7 @@ pub(crate) struct RunArgs {
 
 /// Runs the program, if it is granted.
 pub(crate) async fn run(args: RunArgs) -> Result<Exit, CommandError> {
-    let request = args.target.request()?.cost(args.cost);
+    let request = args.target.request(&args.database).await?.cost(args.cost);
     let is_held = request.limit().lease().is_some();
     let pool = args.database.pool(1).await?;
     let parts = migrate::parts(&mut *begin_from(&pool).await?).await?;

@@ -2,6 +2,7 @@
 
 use tollgate::{Key, Request};
 
+use crate::database::DatabaseArgs;
 use crate::error::CommandError;
 use crate::limits_file::LimitsArgs;
 use crate::output::shown;
@@ -37,8 +38,8 @@ struct WhoArgs {
 
 impl TargetArgs {
     /// One token of the limit for this key.
-    pub(crate) fn request(&self) -> Result<Request, CommandError> {
-        let limit = self.limits.limit(&self.name)?;
+    pub(crate) async fn request(&self, database: &DatabaseArgs) -> Result<Request, CommandError> {
+        let limit = self.limits.limit(&self.name, database).await?;
         Ok(joined(&self.who.key)?.map_or_else(|| limit.global(), |key| limit.key(key)))
     }
 

@@ -40,14 +40,14 @@ pub(crate) struct AskArgs {
 }
 
 pub(crate) async fn check(ask: AskArgs) -> Result<Exit, CommandError> {
-    let request = ask.target.request()?.cost(ask.cost);
+    let request = ask.target.request(&ask.database).await?.cost(ask.cost);
     let decision = in_transaction(&ask.database, async |limiter, tx| limiter.check(tx, request).await).await?;
     decided(&ask, "would be granted", decision)
 }
 
 pub(crate) async fn consume(args: ConsumeArgs) -> Result<Exit, CommandError> {
     let ConsumeArgs { ask, reserve } = args;
-    let request = ask.target.request()?.cost(ask.cost);
+    let request = ask.target.request(&ask.database).await?.cost(ask.cost);
     if reserve {
         let decision = in_transaction(&ask.database, async |limiter, tx| limiter.reserve(tx, request).await).await?;
         let what = what(&ask)?;
@@ -58,13 +58,13 @@ pub(crate) async fn consume(args: ConsumeArgs) -> Result<Exit, CommandError> {
 }
 
 pub(crate) async fn credit(ask: AskArgs) -> Result<Exit, CommandError> {
-    let request = ask.target.request()?.cost(ask.cost);
+    let request = ask.target.request(&ask.database).await?.cost(ask.cost);
     let balance = in_transaction(&ask.database, async |limiter, tx| limiter.credit(tx, request).await).await?;
     changed(ask.output, "credited", balance)
 }
 
 pub(crate) async fn debit(ask: AskArgs) -> Result<Exit, CommandError> {
-    let request = ask.target.request()?.cost(ask.cost);
+    let request = ask.target.request(&ask.database).await?.cost(ask.cost);
     let balance = in_transaction(&ask.database, async |limiter, tx| limiter.debit(tx, request).await).await?;
     changed(ask.output, "debited", balance)
 }

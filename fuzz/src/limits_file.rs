@@ -1,5 +1,3 @@
-use std::fmt::Write;
-
 use serde_json::{Map, Value};
 use tollgate::plan::{Answer, Plan, Verb};
 use tollgate::{Error, FileFault, Limit, LimitKind, LimitSpec, Limits, LimitsError, Tokens, algebra::Timestamp};
@@ -53,7 +51,7 @@ fn expect_sound(limits: &Limits) {
     let by_name = limits.iter().map(|limit| (limit.name().to_owned(), fields(limit)));
     let json = serde_json::to_string(&by_name.collect::<Map<_, _>>()).expect("values become JSON");
     assert_eq!(Limits::from_json(&json).as_ref().map_err(ToString::to_string), Ok(limits), "{json}");
-    let toml = toml(limits);
+    let toml = limits.to_toml();
     assert_eq!(Limits::from_toml(&toml).as_ref().map_err(ToString::to_string), Ok(limits), "{toml}");
     for limit in limits.iter() {
         assert_eq!(Limit::try_from(limit.spec()).as_ref(), Ok(limit));
@@ -68,21 +66,6 @@ fn fields(limit: &Limit) -> Value {
     let mut fields = serde_json::to_value(limit).expect("a limit becomes JSON");
     fields.as_object_mut().expect("a limit has fields").remove("name");
     fields
-}
-
-fn toml(limits: &Limits) -> String {
-    let mut text = String::new();
-    for limit in limits.iter() {
-        // JSON leaves this character as it is in a string, and TOML alone escapes it.
-        let quoted = |text: &Value| text.to_string().replace('\u{7f}', "\\u007F");
-        let _ = writeln!(text, "[{}]", quoted(&limit.name().into()));
-        for (field, value) in fields(limit).as_object().expect("a limit has fields") {
-            if !value.is_null() {
-                let _ = writeln!(text, "{field} = {}", quoted(value));
-            }
-        }
-    }
-    text
 }
 
 /// A rested key has all of the limit, and no more.

@@ -7,6 +7,7 @@ mod kinds;
 
 mod settings;
 
+use std::collections::BTreeMap;
 use std::ops::Deref;
 use std::time::Duration;
 
@@ -165,6 +166,17 @@ impl TryFrom<LimitSpec> for Limit {
         spec.complete();
         Ok(Self(spec))
     }
+}
+
+/// Definitions by name. The error is a name that has two of them.
+pub(crate) fn by_name<'l>(limits: impl IntoIterator<Item = &'l Limit>) -> Result<BTreeMap<String, Limit>, String> {
+    let mut by_name = BTreeMap::<String, Limit>::new();
+    for limit in limits {
+        if by_name.insert(limit.name().to_owned(), limit.clone()).is_some_and(|other| other != *limit) {
+            return Err(limit.name().to_owned());
+        }
+    }
+    Ok(by_name)
 }
 
 #[track_caller]

@@ -28,6 +28,12 @@ pub enum LimitsError {
         /// The driver's error.
         source: sqlx::Error,
     },
+    /// Two limits of a program have the same name, and different definitions.
+    #[error("limit {limit:?} has two definitions (give each a name of its own)")]
+    Twice {
+        /// The limit's name.
+        limit: String,
+    },
     /// The file cannot be read, is not in UTF-8, or is in YAML.
     #[error("could not read the limits file {} (check its path, its rights and its format)", .file.display())]
     Unreadable {

@@ -2,13 +2,14 @@ mod fault;
 mod file;
 #[cfg(feature = "postgres")]
 mod table;
+mod written;
 
 use std::collections::BTreeMap;
 use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
 
-use crate::limit::Limit;
+use crate::limit::{self, Limit};
 pub use fault::{FileFault, LimitsError, UnknownLimit};
 
 /// The limits of a file, by name.
@@ -112,6 +113,35 @@ impl Limits {
     /// [`LimitsError::Faulty`].
     pub fn from_json(text: &str) -> Result<Self, LimitsError> {
         Self::read(file::of_json(text), None)
+    }
+
+    /// The limits that a program defines, such as its constants.
+    ///
+    /// # Errors
+    ///
+    /// [`LimitsError::Twice`].
+    pub fn of<'l>(limits: impl IntoIterator<Item = &'l Limit>) -> Result<Self, LimitsError> {
+        let by_name = limit::by_name(limits).map_err(|limit| LimitsError::Twice { limit })?;
+        Ok(Self { by_name, file: None })
+    }
+
+    /// Writes the limits as a file in TOML. A service that prints its constants so lets a deploy push them:
+    /// `service --limits > limits.toml && tollgate limits push limits.toml`.
+    ///
+    /// ```
+    /// use tollgate::{Limit, Limits, MINUTE};
+    ///
+    /// const SEND_MESSAGE: Limit = Limit::token_bucket("send_message", 10, MINUTE).capacity(20);
+    ///
+    /// let limits = Limits::of([&SEND_MESSAGE])?;
+    /// let text = "[send_message]\nkind = \"token_bucket\"\ncapacity = 20\nperiod = \"1m\"\nrate = 10\n";
+    /// assert_eq!(limits.to_toml(), text);
+    /// assert_eq!(Limits::from_toml(text)?, limits);
+    /// # Ok::<(), tollgate::LimitsError>(())
+    /// ```
+    #[must_use]
+    pub fn to_toml(&self) -> String {
+        written::to_toml(self.iter())
     }
 
     /// The limit of this name.

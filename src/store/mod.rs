@@ -32,7 +32,7 @@
 //! condition is then no boolean but a text that says so, which PostgreSQL reports as an error. The condition names no
 //! row, so it is evaluated once. A write needs no such proof: it counts its rows, or PostgreSQL refuses it.
 //!
-//! The tables of operators, `tollgate.limits` and `tollgate.overrides`, belong to `limits` and `overrides`.
+//! The tables of operators, `tollgate.limits` and `tollgate.overrides`, belong to `definitions` and `overrides`.
 
 mod calls;
 mod columns;

@@ -6,10 +6,11 @@ use sqlx::PgPool;
 use tokio::runtime::Handle;
 use tokio::time::timeout;
 
-use super::{StartError, Tasks, Tollgate, tables};
+use super::{StartError, Tasks, Tollgate, definitions, tables};
 use crate::MINUTE;
 use crate::error::chain;
 use crate::gate::{Gate, GateBuilder};
+use crate::limit::{self, Limit};
 use crate::limiter::Limiter;
 use crate::overrides::Overrides;
 use crate::parts::Parts;
@@ -28,6 +29,7 @@ pub struct TollgateBuilder {
     has_clock: bool,
     parts: Parts,
     starts_in_outage: bool,
+    limits: Vec<Limit>,
 }
 
 impl TollgateBuilder {
@@ -41,7 +43,19 @@ impl TollgateBuilder {
             has_clock: false,
             parts: Parts::new(0),
             starts_in_outage: false,
+            limits: Vec::new(),
         }
+    }
+
+    /// Makes the service's definitions known to the command, the SQL functions and the view, which read the table
+    /// `tollgate.limits`: `limits([&SEND_MESSAGE, &SIGN_UPS])`.
+    ///
+    /// The start inserts those that the table lacks, if the role may (`grant insert on tollgate.limits`). It never
+    /// overwrites one: an event at `warn` says how it differs from the service's own, by which the service decides.
+    /// `tollgate limits push` changes the table, such as by a file that [`Limits::to_toml`](crate::Limits) wrote.
+    pub fn limits<'l>(mut self, limits: impl IntoIterator<Item = &'l Limit>) -> Self {
+        self.limits.extend(limits.into_iter().cloned());
+        self
     }
 
     /// Changes settings of the gate: `gate(|gate| gate.prefetch(SECOND).on_failure(OnFailure::Open))`. The overrides
@@ -114,14 +128,17 @@ impl TollgateBuilder {
     /// # Errors
     ///
     /// [`StartError::Setup`] where the tables are missing or too old, or the role lacks a right.
-    /// [`StartError::Database`] where the database does not answer within the pool's `acquire_timeout`, unless the
+    /// [`StartError::TwoDefinitions`] for two limits of one name. [`StartError::Database`] where the database does not answer within the pool's `acquire_timeout`, unless the
     /// handle may [start in an outage](Self::start_in_outage). [`StartError::Stopped`] outside of a tokio runtime.
     pub async fn start(self) -> Result<Tollgate, StartError> {
         Handle::try_current().map_err(|_| StartError::Stopped)?;
+        limit::by_name(&self.limits).map_err(|limit| StartError::TwoDefinitions { limit })?;
         let options = self.pool.options().clone().min_connections(0).max_connections(CONNECTIONS);
         let patience = options.get_acquire_timeout();
         let pool = options.connect_lazy_with((*self.pool.connect_options()).clone());
-        let read = timeout(patience, read(&pool)).await.unwrap_or_else(|_| Err(sqlx::Error::PoolTimedOut.into()));
+        let read = timeout(patience, read(&pool, &self.limits))
+            .await
+            .unwrap_or_else(|_| Err(sqlx::Error::PoolTimedOut.into()));
         let (parts, overrides) = match read {
             Err(error) if self.starts_in_outage && !error.is_setup() => {
                 let error = chain(&error);
@@ -142,10 +159,13 @@ impl TollgateBuilder {
     }
 }
 
-/// Looks at the tables, and reads the overrides for the first time.
-async fn read(pool: &PgPool) -> Result<(Parts, Overrides), StartError> {
+/// Looks at the tables, publishes the definitions, and reads the overrides for the first time.
+async fn read(pool: &PgPool, limits: &[Limit]) -> Result<(Parts, Overrides), StartError> {
     let mut session = session::take(pool, Right::OVERRIDES).await?;
     let parts = tables::read(&mut session).await?;
+    if !limits.is_empty() {
+        definitions::publish(&mut session, limits).await;
+    }
     session.finished();
     drop(session);
     Ok((parts, Overrides::watched(pool.clone()).await?))

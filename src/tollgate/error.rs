@@ -24,6 +24,12 @@ pub enum StartError {
         /// The driver's error. It names the column, if one is missing.
         source: DriverError,
     },
+    /// Two of the [limits](super::TollgateBuilder::limits) have the same name, and different definitions.
+    #[error("limit {limit:?} has two definitions (give each a name of its own)")]
+    TwoDefinitions {
+        /// The limit's name.
+        limit: String,
+    },
     /// There is no tokio runtime for the tasks.
     #[error("there is no runtime to start on (call it from a tokio runtime that is alive)")]
     Stopped,

@@ -1,6 +1,7 @@
 //! One handle for a service: limiter, gate, overrides and clean-up, started and stopped together.
 
 mod builder;
+mod definitions;
 mod error;
 mod tables;
 

@@ -11,6 +11,8 @@ use tollgate::{
     Tollgate,
 };
 
+mod definitions;
+
 use crate::gate::stage::EVER;
 use crate::proxy::Proxy;
 use crate::world::{ON_CALL, World, part_of, second, soon};

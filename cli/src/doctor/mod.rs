@@ -1,6 +1,7 @@
 //! `tollgate doctor`: finds faults and risks, and explains them in plain words.
 
 mod calls;
+mod definitions;
 mod finding;
 mod overrides;
 mod rows;
@@ -24,8 +25,8 @@ use finding::{Finding, Severity};
 /// Find faults and risks, and say what each of them means and what to do.
 ///
 /// An error makes callers fail, or gives them wrong answers, now. A warning costs something, or will do harm one day. A
-/// note is worth knowing. The command changes nothing. It reads both tables whole. With a limits file, it also compares
-/// their rows with the definitions.
+/// note is worth knowing. The command changes nothing. It reads both tables whole. It also compares
+/// their rows with the definitions of the limits file, or else of the table, and the two with each other.
 ///
 /// Exit status: 0 no errors found, 1 errors found, or the doctor itself failed.
 #[derive(Debug, clap::Args)]
@@ -57,10 +58,11 @@ pub(crate) struct DoctorArgs {
 }
 
 pub(crate) async fn run(args: DoctorArgs) -> Result<Exit, CommandError> {
-    let limits = args.limits.load()?;
-    let conn = args.database.connect().await?;
+    let file = args.limits.load()?;
+    let mut conn = args.database.connect().await?;
+    let limits = args.limits.known(&mut conn).await?;
     let mut doctor = Doctor { conn, args: &args, findings: Vec::new(), rights: None };
-    doctor.examine(limits.as_ref()).await?;
+    doctor.examine(limits.as_ref(), file.as_ref()).await?;
     let Doctor { mut findings, rights, .. } = doctor;
     findings.sort_by_key(|finding| finding.severity);
     finding::print(args.output, &findings, rights.as_ref())?;
@@ -75,7 +77,7 @@ struct Doctor<'a> {
 }
 
 impl Doctor<'_> {
-    async fn examine(&mut self, limits: Option<&Limits>) -> Result<(), CommandError> {
+    async fn examine(&mut self, limits: Option<&Limits>, file: Option<&Limits>) -> Result<(), CommandError> {
         self.look("server", async |conn| server::check(conn).await).await?;
         self.findings.extend(server::pooler(&self.args.database).await?);
         self.look("snapshots", async |conn| server::snapshots(conn, self.args.old_snapshot).await).await?;
@@ -96,6 +98,9 @@ impl Doctor<'_> {
         }
         self.look("tables", async |conn| tables::check(conn).await).await?;
         self.look("log", async |conn| Ok(tables::log(conn).await?.into_iter().collect())).await?;
+        if let Some(file) = file {
+            self.look("definitions", async |conn| Ok(definitions::compare(conn, file).await)).await?;
+        }
         let seen = rows::look(&mut self.conn, self.args.timeout, limits).await;
         self.findings.extend(seen.or_else(|error| unseen("rows", error))?);
         let seen = overrides::look(&mut self.conn, self.args.timeout, limits).await;

@@ -98,9 +98,14 @@ fn findings(seen: &[Seen], limits: Option<&Limits>) -> Vec<Finding> {
     let by_name = seen.chunk_by(|one, other| one.name == other.name);
     findings.extend(by_name.filter_map(|tables| if let [one, other] = tables { Some(one.twice(other)) } else { None }));
     if limits.is_none() && !seen.is_empty() {
-        let what = "the rows were not compared with a limits file";
+        let what = "the rows were not compared with any definitions";
         let meaning = "Rows of limits that no longer exist, and debts deeper than their limit allows, go unnoticed.";
-        findings.push(Finding::note("unknown_limit", what, meaning, "Pass --limits FILE."));
+        findings.push(Finding::note(
+            "unknown_limit",
+            what,
+            meaning,
+            "Pass --limits FILE, or `tollgate limits push FILE`.",
+        ));
     }
     findings
 }
@@ -184,7 +189,7 @@ impl Seen {
         Finding::warning("two_storages", what, meaning, remedy)
     }
 
-    /// Rows that no definition of the limits file is about.
+    /// Rows that no definition of the limits file, or of the table, is about.
     fn misplaced(&self, limits: &Limits) -> Option<Finding> {
         let Self { name, rows, .. } = self;
         let (rows, table) = (self.counted(*rows), storage::table(storage::of(&self.storage)));
@@ -200,9 +205,10 @@ impl Seen {
             Err(unknown) => {
                 let nearest = unknown.nearest.map(|nearest| format!(" (did somebody mean {nearest:?}?)"));
                 let slip = nearest.unwrap_or_default();
-                let what = format!("{rows} of {name:?}, which the limits file does not know{slip}");
+                let place = if unknown.file.is_some() { "the limits file" } else { "tollgate.limits" };
+                let what = format!("{rows} of {name:?}, which {place} does not know{slip}");
                 let meaning = "A limit that was renamed or removed leaves its rows behind.";
-                let remedy = format!("Add {name:?} to the limits file, or if nobody asks it: {delete}");
+                let remedy = format!("Add {name:?} to {place}, or if nobody asks it: {delete}");
                 Some(Finding::warning("unknown_limit", what, meaning, remedy))
             }
         }

@@ -28,7 +28,7 @@ pub(crate) use places::{Reach, places};
 /// Show what remains for a key. Without KEY, list the keys of a limit, the most exhausted first. If there is no such
 /// limit, find the key NAME over all limits, and longer keys that begin with it: all limits of a customer.
 ///
-/// With a limits file, the command shows the balance now, and when it grants again. Without one, it shows what is on
+/// With a definition, the command shows the balance now, and when it grants again. Without one, it shows what is on
 /// disk. There, tokens that have come back since the last write still count as used.
 ///
 /// The list reads all rows of the limit, which takes two or three seconds for each million. An index on balances would
@@ -75,11 +75,11 @@ pub(crate) struct InspectArgs {
 }
 
 pub(crate) async fn run(args: InspectArgs) -> Result<(), CommandError> {
-    let limits = args.limits.load()?;
+    let mut conn = args.database.connect().await?;
+    let limits = args.limits.known(&mut conn).await?;
     let defined = limits.as_ref().map(|limits| limits.get(&args.name).cloned());
     let limit = defined.as_ref().and_then(|defined| defined.as_ref().ok());
     let key = if args.global { Some(Key::GLOBAL) } else { joined(&args.key)? };
-    let mut conn = args.database.connect().await?;
     if args.anywhere {
         let is_known = customer(&args, &mut conn, limits.as_ref()).await?;
         return if is_known { Ok(()) } else { Err(nobody(&args.name)) };
@@ -237,7 +237,7 @@ fn nobody(name: &str) -> CommandError {
 
 fn no_row(name: &str, key: &Key) -> CommandError {
     CommandError::new(
-        format!("there is no row of limit {name:?} for {:?}, and no limits file to say what that means", shown(key)),
+        format!("there is no row of limit {name:?} for {:?}, and no definition to say what that means", shown(key)),
         format!("check both names with `tollgate inspect {}`, or pass --limits FILE", printable(name)),
     )
 }

@@ -163,7 +163,7 @@ impl SimulateArgs {
     /// The limit that a name stands for in the limits file, or those that lines of such a file define.
     fn limits(&self, text: &str) -> Result<Vec<Limit>, CommandError> {
         if !text.contains('=') {
-            return Ok(vec![self.file.limit(text)?]);
+            return Ok(vec![self.file.of_file(text)?]);
         }
         let limits = Limits::from_toml(text);
         let fault = |error| CommandError::bare(printable(&format!("{text}: {error}").replace('\n', "; ")));

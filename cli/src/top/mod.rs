@@ -22,8 +22,8 @@ use view::View;
 /// Each look reads about 8 MB of each table, in a transaction that writes nothing. If a table is larger, the screen
 /// shows a part of it, and says so. On Citus, each look reads the tables whole, part by part.
 ///
-/// With a limits file, the screen shows the tokens that remain now, and how many were taken since the look before, less
-/// those given back. Without one, it shows the tokens that were used at the last write, and the least that were taken.
+/// With definitions, the screen shows the tokens that remain now, and how many were taken since the look before, less
+/// those given back. Without them, it shows the tokens that were used at the last write, and the least that were taken.
 #[derive(Debug, clap::Args)]
 pub(crate) struct TopArgs {
     #[command(flatten)]
@@ -58,8 +58,8 @@ pub(crate) struct TopArgs {
 }
 
 pub(crate) async fn run(args: TopArgs) -> Result<(), CommandError> {
-    let limits = args.limits.load()?;
     let mut conn = args.database.connect().await?;
+    let limits = args.limits.known(&mut conn).await?;
     let first = Sample::take(&mut conn, &args).await?;
     if !args.once && !args.output.json {
         return screen::run(args, conn, first, limits).await;

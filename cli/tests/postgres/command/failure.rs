@@ -135,8 +135,8 @@ async fn what_can_never_be_granted_is_an_error_and_no_refusal() {
     let nobody = run(tollgate().args(["consume", "mail", "ada", "--database-url", &world.command_url()]));
     assert_eq!(
         failure(&nobody),
-        "error: what limit \"mail\" allows is not known here (pass --limits FILE, set TOLLGATE_LIMITS, or run it where \
-         tollgate.toml is)\n"
+        "error: what limit \"mail\" allows is not known here (pass --limits FILE, set TOLLGATE_LIMITS, run it where \
+         tollgate.toml is, or fill tollgate.limits by `tollgate limits push`)\n"
     );
 }
 

@@ -99,7 +99,7 @@ async fn without_a_limits_file_it_shows_what_is_on_disk() {
     );
     assert_eq!(
         failure(&inspect(&world, None, &["quota", "bob"])),
-        "error: there is no row of limit \"quota\" for \"bob\", and no limits file to say what that means \
+        "error: there is no row of limit \"quota\" for \"bob\", and no definition to say what that means \
          (check both names \
          with `tollgate inspect quota`, or pass --limits FILE)\n"
     );

@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use tollgate::{Limits, Tokens};
 
-use super::{EXAMPLE, run, snapshot, stdout, text, tollgate};
+use super::{EXAMPLE, failure, run, snapshot, stdout, text, tollgate};
 use crate::world::World;
 
 #[test]
@@ -122,6 +122,35 @@ async fn a_file_is_pushed_whole_and_says_what_changes() {
     assert!(stored().await.get("first").is_err());
     let json: serde_json::Value = serde_json::from_str(&push(&two, &["--check", "--json"]).1).unwrap();
     assert_eq!(json["added"], serde_json::json!(["first", "second"]), "{json}");
+}
+
+/// The commands of whoever is on call, who has no file of the service.
+#[tokio::test]
+async fn the_table_is_read_where_no_file_is_named_and_with_both_the_file_counts() {
+    let world = World::new().await;
+    let ask = |args: &[&str]| run(tollgate().args(args).env("DATABASE_URL", world.command_url()));
+    let no_definition = failure(&ask(&["consume", "send_message", "ada"]));
+    assert!(no_definition.contains("is not known here") && no_definition.contains("limits push"), "{no_definition}");
+    stdout(&ask(&["limits", "push", EXAMPLE]));
+    let told = stdout(&ask(&["consume", "send_message", "ada"]));
+    assert!(told.contains("granted"), "{told}");
+    let slip = failure(&ask(&["check", "send_mesage", "ada"]));
+    assert!(slip.contains("did you mean \"send_message\"?"), "{slip}");
+    let told = stdout(&ask(&["inspect", "send_message", "ada"]));
+    assert!(told.contains("token bucket, 10 each 1m, at most 20"), "{told}");
+    stdout(&ask(&["reset", "send_message", "--all", "--yes"]));
+
+    let other = Scratch::new("other.toml", "[send_message]\nkind = 'token_bucket'\nrate = 7\nper = '1m'\n");
+    let path = other.0.display().to_string();
+    let both = ask(&["check", "send_message", "ada", "--limits", &path]);
+    stdout(&both);
+    let said = "the limits file counts, and not tollgate.limits, which has send_message: token bucket, 10 each 1m";
+    assert!(text(&both.stderr).contains(said), "{}", text(&both.stderr));
+    assert_eq!(text(&ask(&["check", "send_message", "ada", "--limits", EXAMPLE]).stderr), "", "they are the same");
+
+    let told = stdout(&ask(&["doctor", "--limits", &path]));
+    let said = "the limits file has send_message: token bucket, 7 each 1m, and tollgate.limits has send_message: token";
+    assert!(told.contains(said), "{told}");
 }
 
 #[test]

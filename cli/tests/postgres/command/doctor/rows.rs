@@ -47,7 +47,7 @@ async fn rows_that_do_not_fit_the_limits_file_are_warnings() {
     expect(&world, &with, "old_debts", "warning", "a debt of \"sign_ups\" is repaid only in 1month 9days");
     expect(&world, &with, "many_leases", "warning", "1 ephemeral row of \"all_traffic\" with more than 200 leases");
     assert_eq!(examine(&world.command_url(), &with).status.code(), Some(0), "warnings are no errors");
-    expect(&world, &[], "unknown_limit", "note", "the rows were not compared with a limits file");
+    expect(&world, &[], "unknown_limit", "note", "the rows were not compared with any definitions");
 }
 
 #[tokio::test]
