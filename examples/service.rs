@@ -1,0 +1,149 @@
+//! A service of five endpoints, each with the limits that it needs: sign-ups, messages, log-ins, calls to a third
+//! party, and a model with a month's budget and a bill.
+//!
+//! `cargo run --features axum --example service` prints where it listens; `PORT=8080` chooses another port than 3000.
+
+use std::net::{Ipv4Addr, SocketAddr};
+use std::time::{Duration, SystemTime};
+
+use axum::extract::{ConnectInfo, Path, State};
+use axum::http::StatusCode;
+use axum::routing::post;
+use axum::{Json, Router};
+use chrono::{DateTime, Utc};
+use sqlx::PgPool;
+use tokio::net::TcpListener;
+use tollgate::{Call, DAY, HOUR, Limit, MINUTE, SECOND, Slash64, Tollgate, calendar, migrate};
+use tollgate_embedded::Server;
+use tollgate_http::NotServed;
+
+/// For everybody together: who signs up has no key yet that costs anything.
+const SIGN_UPS: Limit = Limit::fixed_window("sign_ups", 100, DAY);
+const MESSAGES: Limit = Limit::token_bucket("messages", 10, MINUTE).capacity(20);
+const MESSAGES_OF_ORG: Limit = Limit::token_bucket("messages_of_org", 1_000, HOUR);
+/// Three guesses at once, and three more each hour.
+const GUESSES: Limit = Limit::stepped_bucket("guesses", 3, HOUR);
+const GUESSES_OF_ADDRESS: Limit = Limit::stepped_bucket("guesses_of_address", 30, HOUR);
+/// The third party takes ten calls in any second, from all processes together.
+const THEIR_API: Limit = Limit::sliding_window("their_api", 10, SECOND);
+/// The tokens of a month. Each call names the month.
+const MODEL: Limit = Limit::fixed_window("model", 100_000, Duration::from_hours(31 * 24));
+/// What the organisation pays for, by month.
+const MODEL_BILL: Limit = Limit::meter("model_bill");
+const LIMITS: [&Limit; 8] =
+    [&SIGN_UPS, &MESSAGES, &MESSAGES_OF_ORG, &GUESSES, &GUESSES_OF_ADDRESS, &THEIR_API, &MODEL, &MODEL_BILL];
+
+#[derive(Clone)]
+struct Service {
+    pool: PgPool,
+    tollgate: Tollgate,
+}
+
+type Answer<T = StatusCode> = Result<T, NotServed>;
+
+#[tokio::main]
+async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    let server = Server::start()?;
+    let pool = PgPool::connect(server.url()).await?;
+    prepare(&pool).await?;
+    let port = std::env::var("PORT").map_or(Ok(3000), |port| port.parse())?;
+    let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, port)).await?;
+    println!("listening on http://{0}; try: curl -i http://{0}/sign-ups -d ada@example.com", listener.local_addr()?);
+    serve(pool, listener, async { drop(tokio::signal::ctrl_c().await) }).await
+}
+
+async fn prepare(pool: &PgPool) -> Result<(), Box<dyn std::error::Error>> {
+    migrate::run(&mut *pool.acquire().await?).await?;
+    let tables = "create table users (email text primary key);
+                  create table messages (org int8 not null, author int8 not null, body text not null)";
+    sqlx::raw_sql(tables).execute(pool).await?;
+    Ok(())
+}
+
+/// Serves until the end comes, and then finishes what is under way.
+async fn serve(
+    pool: PgPool,
+    listener: TcpListener,
+    end: impl Future<Output = ()> + Send + 'static,
+) -> Result<(), Box<dyn std::error::Error>> {
+    let tollgate = Tollgate::builder(pool.clone()).limits(LIMITS).start().await?;
+    let router = Router::new()
+        .route("/sign-ups", post(sign_up))
+        // Here the path says who asks; a real service has it from a session.
+        .route("/orgs/{org}/users/{user}/messages", post(send))
+        .route("/log-ins", post(log_in))
+        .route("/weather", post(weather))
+        .route("/orgs/{org}/model", post(ask))
+        .with_state(Service { pool: pool.clone(), tollgate: tollgate.clone() })
+        .into_make_service_with_connect_info::<SocketAddr>();
+    axum::serve(listener, router).with_graceful_shutdown(end).await?;
+    tollgate.stop().await;
+    pool.close().await;
+    Ok(())
+}
+
+/// A duplicate is rolled back, and its token with it. So is a user who is refused.
+async fn sign_up(State(Service { pool, tollgate }): State<Service>, email: String) -> Answer {
+    let mut tx = pool.begin().await?;
+    let insert = sqlx::query("insert into users values ($1) on conflict do nothing").bind(email);
+    if insert.execute(&mut *tx).await?.rows_affected() == 0 {
+        return Ok(StatusCode::CONFLICT);
+    }
+    tollgate.limiter().consume(&mut tx, SIGN_UPS.global()).await?.granted()?;
+    tx.commit().await?;
+    Ok(StatusCode::CREATED)
+}
+
+/// Both limits are charged, or none is.
+async fn send(
+    State(Service { pool, tollgate }): State<Service>,
+    Path((org, user)): Path<(i64, i64)>,
+    body: String,
+) -> Answer {
+    let mut tx = pool.begin().await?;
+    sqlx::query("insert into messages values ($1, $2, $3)").bind(org).bind(user).bind(body).execute(&mut *tx).await?;
+    let limits = [MESSAGES.key((org, user)), MESSAGES_OF_ORG.key(org)];
+    tollgate.limiter().consume(&mut tx, limits).await?.granted()?;
+    tx.commit().await?;
+    Ok(StatusCode::CREATED)
+}
+
+/// A guess is charged before the password is verified, so parallel guesses cannot pass on one token. A right one is
+/// given back under both keys, and forgets the wrong ones of the account before it.
+async fn log_in(
+    State(Service { tollgate, .. }): State<Service>,
+    ConnectInfo(client): ConnectInfo<SocketAddr>,
+    Json((account, password)): Json<(String, String)>,
+) -> Answer {
+    let keys = [GUESSES.key(&account), GUESSES_OF_ADDRESS.key(Slash64(client.ip()))];
+    let guess = tollgate.gate().consume(keys).await?.granted()?;
+    if password != "hunter2" {
+        return Ok(StatusCode::UNAUTHORIZED);
+    }
+    tollgate.gate().settle(guess, 0).await?;
+    tollgate.gate().reset(GUESSES.key(&account)).await?;
+    Ok(StatusCode::NO_CONTENT)
+}
+
+/// Waits for its turn, for two seconds at most.
+async fn weather(State(Service { tollgate, .. }): State<Service>) -> Answer<&'static str> {
+    tollgate.gate().wait(THEIR_API.global(), 2 * SECOND).await?.granted()?;
+    Ok("sunny, says the third party\n")
+}
+
+/// Charges an estimate to budget and bill, and settles both at what was used. If the process dies in between, the
+/// estimate comes back.
+async fn ask(State(Service { tollgate, .. }): State<Service>, Path(org): Path<i64>, prompt: String) -> Answer<String> {
+    let now = DateTime::<Utc>::from(SystemTime::now());
+    let (start, end) = calendar::month(&Utc, 1, now);
+    let bill = MODEL_BILL.key((now.format("%Y-%m").to_string(), org));
+    let call = [MODEL.key(org).period(start, end), bill].map(|request| request.cost(2_000));
+    let grant = tollgate.gate().consume(Call::from(call).lapses_after(2 * MINUTE)).await?.granted()?;
+    let answer = format!("you said {prompt:?}\n");
+    tollgate.gate().settle(grant, answer.len() as u64).await?;
+    Ok(answer)
+}
+
+#[cfg(test)]
+#[path = "service_tests.rs"]
+mod tests;
