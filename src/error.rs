@@ -105,7 +105,8 @@ pub enum Error {
         /// The limit's name.
         limit: Cow<'static, str>,
     },
-    /// The call lapses, and its tokens are ready, so they may have been spent. Nothing was changed: it lapses as before.
+    /// The call lapses, and its tokens are ready, so they may have been spent. Nothing was changed: it lapses as
+    /// before.
     #[error("the tokens of limit {limit:?} are ready, and too late to cancel (give them back with `settle(grant, 0)`)")]
     TooLateToCancel {
         /// The limit's name.

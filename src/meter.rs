@@ -257,8 +257,8 @@ pub(crate) fn overrides_read(at: Timestamp) {
 ///
 /// | metric | kind | labels |
 /// | --- | --- | --- |
-/// | `tollgate_calls_total` | counter: calls that were answered, under their first limit | `by`, `limit`, `outcome`, `source` |
-/// | `tollgate_decisions_total` | counter: answers of each limit that a call asked | `by`, `limit`, `outcome`, `source`, `reason` |
+/// | `tollgate_calls_total` | counter: answered calls, under their first limit | `by`, `limit`, `outcome`, `source` |
+/// | `tollgate_decisions_total` | counter: answers of each limit asked | `by`, `limit`, `outcome`, `source`, `reason` |
 /// | `tollgate_overridden_total` | counter: calls of a limit under an [override](crate::Overrides) | `limit`, `label` |
 /// | `tollgate_overrides_read_timestamp_seconds` | gauge: when [overrides](crate::Overrides::watch) were last read | |
 /// | `tollgate_rate_share` | gauge: the least share of a key's rate after [slow-downs](crate::SlowDown) | `limit` |
@@ -280,8 +280,8 @@ pub(crate) fn overrides_read(at: Timestamp) {
 /// `reason` is the reason of a refusal (`short`, `held_back`, `leased`, `out_of_turn`, `override`, `paused`), else
 /// empty. The `outcome` of a call is `granted`, `denied`, or `changed` for all verbs that ask no tokens, such as
 /// `settle`. The `outcome` of a limit is `granted`, `denied`, or `untouched` where another limit refused the call.
-/// After a refusal from memory, or by an override, only the limits that refused are counted. Of a `first_of`, the limits
-/// of the alternative that was taken are counted.
+/// After a refusal from memory, or by an override, only the limits that refused are counted. Of a `first_of`, the
+/// limits of the alternative that was taken are counted.
 ///
 /// A limiter counts its answers, whether its caller commits or not. Errors are counted even if the failure policy
 /// answers the call. A gate decides under a lock when a call has lost a race or its row is new. It counts its grants

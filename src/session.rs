@@ -130,7 +130,8 @@ impl Right {
     pub(crate) fn own_role(self) -> String {
         let is_lacking = self.is_lacking();
         format!(
-            "select where case when {is_lacking} then pg_catalog.set_config('role', 'none', true) is null else false end;"
+            "select where case when {is_lacking} then pg_catalog.set_config('role', 'none', true) is null \
+                               else false end;"
         )
     }
 

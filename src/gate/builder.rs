@@ -251,8 +251,8 @@ impl GateBuilder {
         self
     }
 
-    /// Sends the calls of each [part](Self::parts) to the node of Citus on which it lies, over connections of the gate's
-    /// own. Without parts it does nothing.
+    /// Sends the calls of each [part](Self::parts) to the node of Citus on which it lies, over connections of the
+    /// gate's own. Without parts it does nothing.
     ///
     /// Then the coordinator gets only calls over several parts, and a batch is planned once instead of twice, without a
     /// network between two servers. The gate reads from Citus's catalogue where the parts lie, and reads it again after

@@ -38,8 +38,8 @@ impl Limiter {
     }
 
     /// Bounds the keys of one call, and those of one list of calls; 2 000 by default, at least 1. A call of more fails
-    /// with [`CallError::TooManyKeys`](crate::CallError::TooManyKeys) before any SQL: it would keep its rows from others
-    /// for seconds. Charges that were granted are settled, however many they are.
+    /// with [`CallError::TooManyKeys`](crate::CallError::TooManyKeys) before any SQL: it would keep its rows from
+    /// others for seconds. Charges that were granted are settled, however many they are.
     pub const fn max_keys(mut self, keys: usize) -> Self {
         self.max_keys = if keys == 0 { 1 } else { keys };
         self

@@ -54,9 +54,9 @@ pub use fault::{FileFault, LimitsError, UnknownLimit};
 /// storage = "durable"        # or "ephemeral": a crash of the server forgets the count
 /// ```
 ///
-/// An unknown field is an error, and so is a limit that occurs twice. The first fault is reported, with its line and its
-/// column. A fault of a limit as a whole, such as a rate of zero, has the place of its table in TOML, and of its end in
-/// JSON.
+/// An unknown field is an error, and so is a limit that occurs twice. The first fault is reported, with its line and
+/// its column. A fault of a limit as a whole, such as a rate of zero, has the place of its table in TOML, and of its
+/// end in JSON.
 ///
 /// ```
 /// use tollgate::Limits;

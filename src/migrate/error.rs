@@ -88,7 +88,7 @@ pub(super) fn failed(step: &'static str) -> impl FnOnce(sqlx::Error) -> MigrateE
     move |source| MigrateError::Database { step, source }
 }
 
-pub(super) const LOCKED: &str = "another session keeps the lock of the migrations, a runner that hangs or a stranger (find it \
-                      with: select pid from pg_locks join pg_stat_activity using (pid) \
+pub(super) const LOCKED: &str = "another session keeps the lock of the migrations, a runner that hangs or a stranger \
+                      (find it with: select pid from pg_locks join pg_stat_activity using (pid) \
                       where datname = current_database() and granted and locktype = 'advisory' \
                       and objid = '1734440037')";

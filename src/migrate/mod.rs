@@ -73,8 +73,8 @@ pub async fn status(conn: &mut PgConnection) -> Result<Status, MigrateError> {
     Migrator::new().status(conn).await
 }
 
-/// Checks that the schema is as this release needs it ([`Migrator::validate`]). A role that the schema does not belong to
-/// says whom it trusts: `Migrator::new().owner(…)`.
+/// Checks that the schema is as this release needs it ([`Migrator::validate`]). A role that the schema does not belong
+/// to says whom it trusts: `Migrator::new().owner(…)`.
 ///
 /// # Errors
 ///
@@ -145,7 +145,8 @@ async fn history(conn: &mut PgConnection) -> Result<Vec<Migration>, MigrateError
     // Hidden rows would count as pending migrations.
     let is_there = format!(
         "select case when h.id is null then 'off'
-                     when not exists (select from pg_catalog.pg_class c where c.oid = h.id and c.relkind = 'r'::\"char\")
+                     when not exists (select from pg_catalog.pg_class c
+                                       where c.oid = h.id and c.relkind = 'r'::\"char\")
                      then '{HISTORY} is no table, or another session makes it now (look at it)'
                      when pg_catalog.row_security_active(h.id) then 'row security hides rows of {HISTORY} (disable it)'
                      else 'on' end::bool

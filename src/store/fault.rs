@@ -197,8 +197,8 @@ impl Error {
         matches!(self, Self::Database { source, .. } | Self::Setup { source, .. } if session::is_left(source))
     }
 
-    /// Whether a setting that somebody left in the session may be the cause, and a transaction under settings of our own
-    /// would not fail: a timeout, a role without rights, or that sessions are read-only by default.
+    /// Whether a setting that somebody left in the session may be the cause, and a transaction under settings of our
+    /// own would not fail: a timeout, a role without rights, or that sessions are read-only by default.
     pub(crate) fn may_be_a_setting(&self) -> bool {
         match self {
             Self::ReadOnly { .. } | Self::Setup { fault: SetupFault::Rights, .. } => true,

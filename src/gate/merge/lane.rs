@@ -114,7 +114,8 @@ impl Lane {
         // are in the batch.
         let connection = match idle {
             Some(connection) => Ok(connection),
-            // There the statement that reads and the one that writes tell the begin of a transaction apart by two clocks.
+            // There the statement that reads and the one that writes tell the begin of a transaction apart by two
+            // clocks.
             None if self.shared.settings.backend.parts.is_distributed() => {
                 Connection::acquire_sound(&self.shared, &self.server, limit.as_str()).await
             }
