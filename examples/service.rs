@@ -134,6 +134,7 @@ async fn weather(State(Service { tollgate, .. }): State<Service>) -> Answer<&'st
 /// Charges an estimate to budget and bill, and settles both at what was used. If the process dies in between, the
 /// estimate comes back.
 async fn ask(State(Service { tollgate, .. }): State<Service>, Path(org): Path<i64>, prompt: String) -> Answer<String> {
+    #[expect(clippy::disallowed_methods, reason = "it says which month it is; limits go by the database's clock")]
     let now = DateTime::<Utc>::from(SystemTime::now());
     let (start, end) = calendar::month(&Utc, 1, now);
     let bill = MODEL_BILL.key((now.format("%Y-%m").to_string(), org));

@@ -62,7 +62,8 @@ use table::{Snapshot, Stamp};
 /// has changed, or if it has read none for a minute. While the database is away, the table is locked, or the pool is in
 /// full use, the last good reading stays, and each override in it counts until its own end. [`age`](Self::age) returns
 /// the age of the reading, and an event at `warn` says that a reading failed. The service's pool may be in full use
-/// just when somebody has to be denied: then give the task a pool of its own, of one connection.
+/// just when somebody has to be denied: then give the task a pool of its own, of one connection, as a
+/// [`Tollgate`](crate::Tollgate) does.
 ///
 /// The SQL functions read the table in each call.
 ///

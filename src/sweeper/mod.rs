@@ -22,8 +22,8 @@ use watch::Watch;
 /// Deletes rows that are full again: a missing row means the same.
 ///
 /// Without a sweeper the tables hold a row for every key that was ever asked, and only gates that make calls with a
-/// lapse give lapsed calls back. Run it as a [task](Self::spawn) of each service, [in steps](Self::pass) of your own,
-/// or as `tollgate sweep`.
+/// lapse give lapsed calls back. A [`Tollgate`](crate::Tollgate) has one. Else run it as a [task](Self::spawn) of each
+/// service, [in steps](Self::pass) of your own, or as `tollgate sweep`.
 ///
 /// # How it works
 ///

@@ -26,11 +26,11 @@ pub(super) async fn look(
     let live: Vec<_> = all.iter().filter(|said| said.is_live(now)).collect();
     let found = live.iter().filter_map(|said| finding(said, limits));
     let denies = live.iter().filter(|said| said.effect == Effect::Deny).count();
-    let denied = (denies > 0).then(|| ignored(denies));
-    Ok(found.chain((hidden > 0).then(|| unknown(hidden))).chain(denied).collect())
+    let ignored = (denies > 0).then(|| of_denies(denies));
+    Ok(found.chain((hidden > 0).then(|| unknown(hidden))).chain(ignored).collect())
 }
 
-fn ignored(denies: usize) -> Finding {
+fn of_denies(denies: usize) -> Finding {
     Finding::note(
         "overrides",
         format!("{} live", if denies == 1 { "1 deny is".to_owned() } else { format!("{denies} denies are") }),
