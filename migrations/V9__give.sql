@@ -8,7 +8,7 @@ create function tollgate._change(verb text, limit_name text, key text, amount nu
 #variable_conflict use_variable
 declare
     q record; v tollgate._verdict; l tollgate._row; micros int8 := tollgate._asked(limit_name, key, amount);
-    clock timestamptz; now int8; back numeric := 0; print int8; is_repeat bool := false;
+    clock timestamptz; now int8; back numeric := 0; print int8; is_repeat bool := false; is_late bool;
 begin
     if micros is null or tollgate._tokens(actual) is null or tollgate._parts() > 0 then
         perform tollgate._reject(limit_name, key, case when micros is null then amount else actual end);
@@ -44,9 +44,8 @@ begin
         end if;
     end if;
     if verb in ('settle', 'cancel') then
-        if verb = 'settle' or greatest(now, l.ts) <= tollgate._micros(greatest(ready_at, decided_at)) then
-            back := (amount - actual) * 1000000;
-        end if;
+        is_late := verb = 'cancel' and greatest(now, l.ts) > tollgate._micros(greatest(ready_at, decided_at));
+        back := case when is_late then 0 else (amount - actual) * 1000000 end;
         -- Under an unlimited override that was set by then, it was charged nothing. One that was set later charged
         -- before, whenever it starts. While the clock is behind its setting, nobody knows which came first.
         if exists (select from (values (key), ('')) k (key)
@@ -54,9 +53,14 @@ begin
                     where o.effect = 'unlimited' and (o.set_at <= decided_at or o.set_at > clock)
                       and tollgate._is_live(o.starts_at, o.ends_at, o.set_at, decided_at)) then
             back := 0;
+            is_late := false;
         end if;
         v := tollgate._settle(q.flow, q.rate, q.period, l.value, l.ts, q.flow <> 'w' and l.list is not null, l.full_at,
                               now, tollgate._micros(decided_at), back);
+        if is_late then
+            raise exception using errcode = 'TG010', message = format(
+                'limit %L: the tokens are ready, and too late to cancel (give them back: settle at 0)', limit_name);
+        end if;
         v.remaining := micros - case when v.new_ts is null then 0 else back end;
     else
         v := tollgate._decide(case when is_repeat then 'look' else verb end, q.flow, q.rate, q.period, q.most, q.phase,

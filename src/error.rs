@@ -105,8 +105,7 @@ pub enum Error {
         /// The limit's name.
         limit: Cow<'static, str>,
     },
-    /// The call lapses, and its tokens are ready, so they may have been spent. Nothing was changed: it lapses as
-    /// before.
+    /// The tokens are ready, so they may have been spent. Nothing was changed: a call that lapses does so as before.
     #[error("the tokens of limit {limit:?} are ready, and too late to cancel (give them back with `settle(grant, 0)`)")]
     TooLateToCancel {
         /// The limit's name.

@@ -196,8 +196,8 @@ impl Limiter {
     ///
     /// # Errors
     ///
-    /// [`Error::TooLateToCancel`] for a call that lapses and is ready: it lapses as before. Those of
-    /// [`settle`](Self::settle).
+    /// [`Error::TooLateToCancel`] for a call that is ready, unless a lease among its charges ends: the other charges
+    /// then stay. Those of [`settle`](Self::settle).
     pub async fn cancel(&self, tx: &mut impl InTransaction, receipt: impl Into<Receipt>) -> Result<Settlement, Error> {
         self.decide(tx.connection(), Verb::Cancel(receipt.into())).await.map(Answer::settlement)
     }

@@ -155,7 +155,7 @@ async fn count(proxy: &Proxy, conn: &mut PgConnection, limiter: &Limiter, key: &
     trips!("cancel", cancel(booked));
     let spent = limiter.clone().at(second(1e9));
     let before = proxy.trips();
-    spent.cancel(&mut tx, grant).await.unwrap();
+    spent.cancel(&mut tx, grant).await.unwrap_err();
     counts.push(("cancel, in vain", proxy.trips() - before));
     trips!("settle three of one table", settle(three_granted, 0));
     let stored = trips!("consume, tracked", consume(A.key(key).tracked_for(EVER))).granted().unwrap();

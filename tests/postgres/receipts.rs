@@ -5,7 +5,7 @@ use std::sync::{Arc, LazyLock};
 use sqlx::types::Json;
 use sqlx::{Connection, Executor};
 use tokio::sync::Barrier;
-use tollgate::{CallError, Error, Limit, Limiter, MINUTE, Receipt, SECOND, Tokens};
+use tollgate::{CallError, Error, HOUR, Limit, Limiter, MINUTE, Receipt, SECOND, Settlement, Tokens};
 
 use crate::teller::{Teller, both, tokens, wait};
 use crate::world::{World, limiter, second};
@@ -30,14 +30,26 @@ async fn a_reservation_is_cancelled_until_it_is_ready() {
     let world = World::new().await;
     let mut teller = Teller::of(&world).await;
     for (limit, shortly_before) in std::iter::zip(owing(), [10, 6]) {
-        for (at, value) in [(0.0, 6), (59.999_999, shortly_before), (60.0, 10), (60.000_001, 0)] {
+        for (at, value) in [(0.0, 6), (59.999_999, shortly_before), (60.0, 10)] {
             teller.put(&limit, "", tokens(6), second(0.0)).await;
             let booked = teller.reserve(0.0, limit.global().cost(16)).await.granted().unwrap();
             assert_eq!((booked.wait(), booked.receipt.charges[0].ready_at()), (MINUTE, second(60.0)));
             assert_eq!(teller.row(&limit, "").await, Some((tokens(-10), second(0.0))));
             assert_eq!(teller.cancel(at, booked).await, tokens(value), "{} at {at} s", limit.name());
         }
+        teller.put(&limit, "", tokens(6), second(0.0)).await;
+        let booked = teller.reserve(0.0, limit.global().cost(16)).await.granted().unwrap();
+        let before = teller.rows().await;
+        too_late(limiter().at(second(60.000_001)).cancel(&mut teller.tx, booked).await);
+        assert_eq!(teller.rows().await, before);
     }
+}
+
+/// What is ready is not cancelled, and the error says what to do.
+fn too_late(cancelled: Result<Settlement, Error>) {
+    let error = cancelled.unwrap_err();
+    assert!(matches!(error, Error::TooLateToCancel { .. }), "{error:?}");
+    assert!(error.to_string().contains("settle(grant, 0)"), "{error}");
 }
 
 #[tokio::test]
@@ -50,9 +62,26 @@ async fn a_grant_is_ready_at_once_so_it_is_settled_to_zero_instead() {
         assert_eq!(teller.cancel(0.0, one).await, tokens(10), "at the very instant");
         let two = grant(teller.consume(0.0, limit.global().cost(4)).await);
         let before = teller.rows().await;
-        assert_eq!(teller.cancel(6.0, two.clone()).await, tokens(7), "one came back by itself");
+        too_late(limiter().at(second(6.0)).cancel(&mut teller.tx, two.clone()).await);
         assert_eq!(teller.rows().await, before);
-        assert_eq!(teller.settle(6.0, two, 0).await, tokens(10));
+        assert_eq!(teller.settle(6.0, two, 0).await, tokens(10), "one came back by itself");
+    }
+}
+
+/// A receipt that is used once is still good.
+#[tokio::test]
+async fn a_gate_cancels_no_grant_either_and_changes_nothing() {
+    let world = World::new().await;
+    let gate = world.gate();
+    for limit in ten() {
+        for is_tracked in [false, true] {
+            let four = limit.key("k").cost(4);
+            let call = if is_tracked { four.tracked_for(HOUR) } else { four.into() };
+            let grant = gate.consume(call).await.unwrap().granted().unwrap();
+            too_late(gate.cancel(grant.clone()).await);
+            gate.settle(grant, 0).await.unwrap();
+            assert_eq!(gate.balance(limit.key("k")).await.unwrap().remaining, tokens(10));
+        }
     }
 }
 

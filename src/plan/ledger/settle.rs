@@ -26,7 +26,7 @@ impl Ledger<'_> {
         }
         let (mut settled, mut overdrawn) = (Vec::with_capacity(charges.len()), Vec::new());
         for ((charge, rows), cost) in charges.iter().zip(rows).zip(costs(charges, end, known)) {
-            let (after, next) = self.settle_one(charge, self.states[rows.place].as_ref(), cost, end, known)?;
+            let (after, next) = self.settle_one(charge, self.states[rows.place].as_ref(), cost, settling, known)?;
             settled.push(after);
             let Some(next) = next else { continue };
             let before = self.states[rows.place].replace(next);
@@ -47,7 +47,7 @@ impl Ledger<'_> {
         charge: &Charge,
         row: Option<&State>,
         cost: Tokens,
-        end: &End,
+        Settling { charges, end, .. }: &Settling,
         known: Option<&CallRow>,
     ) -> Result<(Charge, Option<State>), Error> {
         let limit = &charge.limit;
@@ -72,10 +72,12 @@ impl Ledger<'_> {
                 None => return Err(gone(limit, charge.until, self.now)),
             },
             (_, End::Cancelled) if row.map_or(self.now, |row| row.ts.max(self.now)) > charge.ready_at => {
-                if known.is_some_and(|call| call.lapses_at.is_some()) {
+                let stands = charge.settle(row, self.now, charge.cost).map_err(unsettled)?;
+                // A lease beside it ends, and with it what can still be given back.
+                if charges.iter().all(|charge| charge.kind != ChargeKind::Lease) {
                     return Err(Error::TooLateToCancel { limit: limit.clone().into() });
                 }
-                charge.settle(row, self.now, charge.cost).map_err(unsettled)?
+                stands
             }
             _ => charge.settle(row, self.now, cost).map_err(unsettled)?,
         };

@@ -346,7 +346,7 @@ async fn a_charge_is_settled_and_a_window_gives_back_only_in_the_step_of_the_cha
         from booked";
     assert_eq!(one::<String>(&mut conn, cancel).await, "0.000000 8.000000");
     let late = "select tollgate.cancel('ten', 'k', 6, decided_at, ready_at)::text from charged";
-    assert_eq!(one::<String>(&mut conn, late).await, "6.000000");
+    assert_eq!(fails(&mut conn, late).await, "TG010");
     // Also where several overrides were live.
     for (effect, charged) in [("'numbers', 9", "0.000000"), ("'unlimited'", "1.000000")] {
         for label in ["a", "b"] {

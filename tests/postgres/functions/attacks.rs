@@ -16,7 +16,7 @@ use crate::world::{OWNER, World};
 /// Every function that runs as the owner, and a call of it. Functions without a call are triggers.
 const CALLS: [(&str, &str); 20] = [
     ("balance", "tollgate.balance('ten', 'k')"),
-    ("cancel", "tollgate.cancel('ten', 'k', 0, '2026-01-01', '2026-01-01')"),
+    ("cancel", "tollgate.cancel('ten', 'k', 0, '2026-01-01', '2100-01-01')"),
     ("check", "tollgate.check('ten', 'k')"),
     ("check_all", "tollgate.check_all(array[tollgate.request('ten', 'k'), tollgate.request('shown', 'k')])"),
     ("consume", "tollgate.consume('ten', 'k'), tollgate.consume('shown', 'k', 2, 1, 1)"),

@@ -56,7 +56,7 @@ async fn a_text_of_any_collation_is_the_same_text() {
             "credit('money', {}, 1, once => {})",
             "debit('money', {}, 1)",
             "settle('ten', {}, 1, 0, now())",
-            "cancel('ten', {}, 1, now(), now())",
+            "cancel('ten', {}, 1, now(), '2100-01-01')",
             "reset('ten', {})",
             "set_override('ten', {}, effect => 'deny', reason => {}, label => {})",
             "remove_override('ten', {}, label => {})",

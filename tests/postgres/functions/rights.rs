@@ -56,7 +56,7 @@ async fn an_application_may_ask_and_nothing_else() {
         "select tollgate.debit('ten', 'k', 1)",
         "select tollgate.reset('ten', 'k')",
         "select tollgate.settle('ten', 'k', 5, 0, now())",
-        "select tollgate.cancel('ten', 'k', 5, now(), now())",
+        "select tollgate.cancel('ten', 'k', 5, now(), '2100-01-01')",
         "select tollgate.define('ten', 'token_bucket', 100, '1 day')",
         // A role that could name the instant could pass over the clock.
         "select tollgate._ask('ten', 'k', 1, false, false, '2100-01-01')",
@@ -80,7 +80,7 @@ async fn an_operator_may_give_and_take() {
         &mut conn,
         "select tollgate.define('ten', 'token_bucket', 10, '1 day'), tollgate.debit('ten', 'k', 1),
                 tollgate.credit('ten', 'k', 1), tollgate.reset('ten', 'k'), tollgate.settle('ten', 'k', 5, 0, now()),
-                tollgate.cancel('ten', 'k', 5, now(), now())",
+                tollgate.cancel('ten', 'k', 5, now(), '2100-01-01')",
     )
     .await;
     assert_eq!(fails(&mut conn, "select tollgate.consume('ten', 'k')").await, "42501");

@@ -32,6 +32,7 @@ impl Told {
                 Error::DoesNotFit { source: FitError::MixedMoney, .. } => "TG006",
                 Error::DoesNotFit { source: FitError::BalanceTooLarge, .. } => "TG007",
                 Error::OnceMismatch { .. } => "TG008",
+                Error::TooLateToCancel { .. } => "TG010",
                 // A table knows one definition of a limit, so a call with two has no code there.
                 Error::Call { source: CallError::ConflictingDefinitions, .. } => "",
                 error => panic!("{error}"),

@@ -121,10 +121,10 @@ async fn a_refusal_that_is_under_way_does_not_outlive_a_credit() {
             0 => gate.reset(all()).await,
             1 => gate.credit(all()).await,
             2 => gate.settle(grant, 0).await.and(gate.balance(all()).await),
-            _ => gate.cancel(grant).await.and(gate.balance(all()).await),
+            // A grant is ready at once, so it is hardly ever in time.
+            _ => gate.cancel(grant).await.map(drop).or(Ok(())).and(gate.balance(all()).await),
         };
         if !raised.unwrap().is_full() {
-            // A grant is ready at once, and cannot be cancelled any more.
             gate.reset(all()).await.unwrap();
         }
     }
