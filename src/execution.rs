@@ -4,7 +4,7 @@
 use crate::algebra::State;
 use crate::decision::Source;
 use crate::error::Error;
-use crate::plan::{Answer, CallChange, Change, Outcome, Plan, Row};
+use crate::plan::{Answer, CallChange, Change, Outcome, Plan, RowId};
 use crate::store::{Found, Store, unwritten};
 
 /// One answer for each call of a plan, in their order.
@@ -174,7 +174,7 @@ impl<'a> Execution<'a> {
         Ok(free.map(|(place, found)| (candidates[place], found)))
     }
 
-    async fn claim(&mut self, rows: &[Row]) -> Result<Found, Error> {
+    async fn claim(&mut self, rows: &[RowId]) -> Result<Found, Error> {
         // Outside of a transaction other callers could use the inserted rows at once.
         self.store.expect_transaction(rows[0].name()).await?;
         self.store.claim(rows).await

@@ -15,7 +15,7 @@ use crate::call::CallRow;
 use crate::error::{Error, Step, chain};
 use crate::execution::Execution;
 use crate::meter;
-use crate::plan::{Plan, Row, Under, Verb};
+use crate::plan::{Plan, RowId, Under, Verb};
 use crate::session::{self, Right, Session};
 use crate::store::{Backend, Store, begin, defaults, timed_out, unreaped};
 
@@ -42,7 +42,7 @@ pub(crate) struct Reaper {
 }
 
 /// Is called with each row that was raised.
-type Raised<'r> = &'r mut (dyn FnMut(&Row) + Send);
+type Raised<'r> = &'r mut (dyn FnMut(&RowId) + Send);
 
 /// The outcome for calls that had lapsed.
 #[derive(Clone, Copy, Default)]
@@ -74,7 +74,7 @@ impl Reaper {
     pub(crate) async fn reap(
         &mut self,
         at: Option<Timestamp>,
-        mut raised: impl FnMut(&Row) + Send,
+        mut raised: impl FnMut(&RowId) + Send,
     ) -> Result<u64, Error> {
         if self.is_behind || self.from_the_beginning.is_none_or(|last| last.elapsed() >= A_WHILE) {
             self.since.clear();

@@ -1,7 +1,7 @@
 use std::collections::HashMap;
 
 use tollgate::algebra::{Account, State, Terms, Timestamp};
-use tollgate::plan::{Answer, Change, Cut, Exception, Plan, Row};
+use tollgate::plan::{Answer, Change, Cut, Exception, Plan, RowId};
 use tollgate::{Error, Key, Limit, SlowDown, Tokens};
 
 /// The rows of a simulation, and the cuts of its limits; a missing row is full. Grows with the keys that call, not with
@@ -9,7 +9,7 @@ use tollgate::{Error, Key, Limit, SlowDown, Tokens};
 #[derive(Debug, Default)]
 pub struct RowMap {
     /// Has the type of the plan's own map, so that a browser loads the code of only one.
-    places: HashMap<Row, usize>,
+    places: HashMap<RowId, usize>,
     states: Vec<State>,
     /// The last cut of each limit that has been cut, by its name.
     cuts: Vec<(String, Cut)>,

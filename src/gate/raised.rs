@@ -3,7 +3,7 @@
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::time::Instant;
 
-use crate::plan::Row;
+use crate::plan::RowId;
 
 /// When rows were last raised. An answer to an earlier question does not include that.
 ///
@@ -18,17 +18,17 @@ impl Default for RaisedRows {
 }
 
 impl RaisedRows {
-    pub(super) fn note(&mut self, row: &Row) {
+    pub(super) fn note(&mut self, row: &RowId) {
         self.0[hash(row) % CELLS] = Some(Instant::now());
     }
 
     /// Whether a row may have been raised at an instant or later.
-    pub(super) fn is_since(&self, row: &Row, instant: Instant) -> bool {
+    pub(super) fn is_since(&self, row: &RowId, instant: Instant) -> bool {
         self.0[hash(row) % CELLS].is_some_and(|at| at >= instant)
     }
 }
 
-pub(super) fn hash(row: &Row) -> usize {
+pub(super) fn hash(row: &RowId) -> usize {
     let mut hasher = DefaultHasher::new();
     row.hash(&mut hasher);
     // Any bits will do, if `usize` has fewer.

@@ -10,7 +10,7 @@ use super::server::Server;
 use super::wait::Waiters;
 use crate::clock::Clock;
 use crate::overrides::Overrides;
-use crate::plan::Row;
+use crate::plan::RowId;
 use crate::store::{self, Backend, Store};
 
 /// The parts of a gate that all its lanes work with.
@@ -37,7 +37,7 @@ impl Shared {
     }
 
     /// Notes that a lapsed call which this gate gave back has raised a row.
-    pub(super) fn lapsed(&self, row: &Row) {
+    pub(super) fn lapsed(&self, row: &RowId) {
         self.memories.forget_refusals(row);
         self.waiters.raise([(row, false)]);
     }

@@ -6,7 +6,7 @@ use std::collections::HashMap;
 use super::alternatives::exceeded;
 use super::item::{Item, Target};
 use super::own_row::{Kind, OwnRow};
-use super::row::Row;
+use super::rows::RowId;
 use crate::algebra::{Ask, Position};
 use crate::call::{Asked, Call, CallError, Drawn, Keeping, Request, Wanted};
 use crate::error::Error;
@@ -70,7 +70,7 @@ struct Sum {
     start: usize,
     /// The places of the items in a long alternative. To search the items each time would take time in the square of
     /// their number.
-    places: HashMap<Row, usize>,
+    places: HashMap<RowId, usize>,
     /// The most and the least tokens of a request with a part in the last alternative.
     part: Option<[Tokens; 2]>,
 }
@@ -155,7 +155,7 @@ impl Sum {
     }
 
     /// The place of the item that asks the limit and key of a row.
-    fn place(&mut self, row: &Row) -> Option<usize> {
+    fn place(&mut self, row: &RowId) -> Option<usize> {
         let Self { asked: items, start, places, .. } = self;
         let mut asked = items.iter().enumerate().skip(*start);
         if items.len() - *start < FEW {

@@ -1,5 +1,5 @@
 use super::exception::{Exception, Ruling};
-use super::row::Rows;
+use super::rows::RowRange;
 use crate::algebra::{Flow, Terms, Timestamp};
 use crate::decision::DeniedBy;
 use crate::key::Key;
@@ -26,7 +26,7 @@ impl<A> Item<A> {
 #[derive(Clone, Debug)]
 pub(crate) struct Target {
     pub(crate) limit: Limit,
-    pub(crate) rows: Rows,
+    pub(crate) rows: RowRange,
     /// The terms of all these rows together.
     pub(crate) terms: Terms,
     /// The override that applies, if one does.
@@ -38,7 +38,7 @@ impl Target {
     pub(super) fn new(limit: Limit, key: Key, period: Option<(Timestamp, Timestamp)>) -> Self {
         let terms = Terms::of(&limit, &key);
         let terms = period.map_or(terms, |(start, end)| terms.named(start, end));
-        Self { rows: Rows::of(&limit, key), terms, limit, exception: None }
+        Self { rows: RowRange::of(&limit, key), terms, limit, exception: None }
     }
 
     pub(crate) fn key(&self) -> &Key {

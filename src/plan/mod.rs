@@ -39,7 +39,7 @@ mod ledger;
 mod operation;
 mod overruled;
 mod own_row;
-mod row;
+mod rows;
 pub(crate) mod settlement;
 mod settling;
 #[cfg(test)]
@@ -56,7 +56,7 @@ pub(crate) use item::Item;
 pub use ledger::{CallChange, Change};
 pub use operation::Under;
 pub(crate) use operation::{Operation, OverrideOf};
-pub use row::Row;
+pub use rows::RowId;
 pub use verb::Verb;
 
 use crate::algebra::{Account, Ask, State, Terms, Timestamp, Verdict};
@@ -64,12 +64,12 @@ pub use crate::call::{CallName, CallRow, Given};
 use crate::error::Error;
 use crate::tokens::Tokens;
 use ledger::Ledger;
-use row::Rows;
+use rows::RowRange;
 
 /// Calls that are decided together, in their order, over rows that are locked together.
 #[derive(Debug)]
 pub struct Plan {
-    rows: Vec<Row>,
+    rows: Vec<RowId>,
     names: Vec<CallName>,
     calls: Vec<Operation>,
 }
@@ -116,7 +116,7 @@ impl Plan {
 
     /// Plans operations.
     pub(crate) fn of(mut calls: Vec<Operation>) -> Self {
-        let mut rows: Vec<Row> = calls.iter().flat_map(Operation::rows).flat_map(Rows::each).collect();
+        let mut rows: Vec<RowId> = calls.iter().flat_map(Operation::rows).flat_map(RowRange::each).collect();
         rows.sort_unstable();
         rows.dedup();
         let mut names: Vec<_> = calls.iter().filter_map(|call| Some(call.own.as_ref()?.name.clone())).collect();
@@ -135,13 +135,13 @@ impl Plan {
 
     /// The rows to lock, in lock order.
     #[must_use]
-    pub fn rows(&self) -> &[Row] {
+    pub fn rows(&self) -> &[RowId] {
         &self.rows
     }
 
     /// How many keys of limits it asks for.
     pub(crate) fn count_keys(&self) -> usize {
-        self.rows.chunk_by(Row::is_of_same_key).count()
+        self.rows.chunk_by(RowId::is_of_same_key).count()
     }
 
     /// The stored calls to read and to write, in the order in which they are locked, after all rows.
@@ -231,7 +231,7 @@ impl Plan {
 
     /// The places in [`Plan::rows`] of one call's rows.
     pub(crate) fn places_of(&self, call: usize) -> impl Iterator<Item = usize> {
-        self.calls[call].rows().flat_map(Rows::places)
+        self.calls[call].rows().flat_map(RowRange::places)
     }
 
     /// The place in [`Plan::names`] of one call's name, if it has one.
@@ -281,7 +281,7 @@ impl Plan {
     }
 
     /// The first stale shard of each limit and key that some call resets, in lock order.
-    pub(crate) fn stale(&self) -> Vec<Row> {
+    pub(crate) fn stale(&self) -> Vec<RowId> {
         let mut stale: Vec<_> = self.calls.iter().filter_map(Operation::stale).collect();
         stale.sort_unstable();
         stale

@@ -7,7 +7,7 @@ use super::exception::Exception;
 use super::gather::gather;
 use super::item::{Item, Target};
 use super::own_row::{Kind, OwnRow, Role};
-use super::row::{Row, Rows};
+use super::rows::{RowId, RowRange};
 use super::settling::{End, Settling};
 use super::verb::Verb;
 use crate::algebra::Ask;
@@ -195,12 +195,12 @@ impl Operation {
     }
 
     /// The rows of each limit and key that it asks, or each row that it settles.
-    pub(super) fn rows(&self) -> impl Iterator<Item = &Rows> {
+    pub(super) fn rows(&self) -> impl Iterator<Item = &RowRange> {
         let settled = self.settling().into_iter().flat_map(|settling| &settling.rows);
         self.targets().map(|target| &target.rows).chain(settled)
     }
 
-    pub(super) fn each_rows(&mut self, mut change: impl FnMut(&mut Rows)) {
+    pub(super) fn each_rows(&mut self, mut change: impl FnMut(&mut RowRange)) {
         if let Action::Settle(settling) = &mut self.action {
             settling.rows.iter_mut().for_each(&mut change);
         }
@@ -208,7 +208,7 @@ impl Operation {
     }
 
     /// The first of each of these rows.
-    pub(crate) fn first_rows(&self) -> impl Iterator<Item = &Row> {
+    pub(crate) fn first_rows(&self) -> impl Iterator<Item = &RowId> {
         self.rows().map(|rows| &rows.first)
     }
 
@@ -335,13 +335,13 @@ impl Operation {
     }
 
     /// The first stale shard of the limit and key that it resets.
-    pub(crate) fn stale(&self) -> Option<Row> {
+    pub(crate) fn stale(&self) -> Option<RowId> {
         let reset = self.altered().filter(|item| item.action == Alteration::Reset);
         reset.map(|Item { target, .. }| target.rows.first.after(target.rows.count))
     }
 
     /// The rows that it may raise, and for each whether a lease ends there.
-    pub(crate) fn raises(&self) -> impl Iterator<Item = (&Row, bool)> {
+    pub(crate) fn raises(&self) -> impl Iterator<Item = (&RowId, bool)> {
         let raised = self.altered().filter(|item| !matches!(item.action, Alteration::Debit(_) | Alteration::Look));
         let raised = raised.map(|Item { target, .. }| (&target.rows.first, target.limit.lease().is_some()));
         raised.into_iter().chain(self.settling().into_iter().flat_map(Settling::raises))

@@ -1,6 +1,6 @@
 use std::time::Duration;
 
-use super::row::Row;
+use super::rows::RowId;
 use crate::DAY;
 use crate::algebra::{Ask, Timestamp};
 use crate::call::{CallError, CallName, CallRow, Drawn, Given, Keeping, Once};
@@ -69,7 +69,7 @@ impl OwnRow {
     /// caller gives none, one is drawn, and the row is named by the least of the requests.
     pub(super) fn of<'r>(
         kind: Kind,
-        asked: impl Iterator<Item = (&'r Row, Ask)> + Clone,
+        asked: impl Iterator<Item = (&'r RowId, Ask)> + Clone,
         keeping: Option<Keeping>,
         once: Option<Once>,
         drawn: impl Fn() -> Drawn,
@@ -130,10 +130,10 @@ impl OwnRow {
 
 /// The fingerprint of a call; the order of its requests does not matter. Rows keep it, so every release and platform
 /// must compute the same one.
-fn print<'r>(kind: Kind, keeping: Option<Keeping>, requests: impl Iterator<Item = (&'r Row, Ask)>) -> i64 {
+fn print<'r>(kind: Kind, keeping: Option<Keeping>, requests: impl Iterator<Item = (&'r RowId, Ask)>) -> i64 {
     let kept = keeping.map_or((0, 0), |keeping| (keeping.span().as_micros(), u8::from(keeping.lapses()) + 1));
     let of_call = stable_hash([kind as u8, kept.1].into_iter().chain(kept.0.to_le_bytes()));
-    let of_request = |(row, ask): (&Row, Ask)| {
+    let of_request = |(row, ask): (&RowId, Ask)| {
         let names = row.name().bytes().chain([0xFF]).chain(row.key.as_str().bytes()).chain([0xFF]);
         stable_hash(names.chain(ask.print()))
     };

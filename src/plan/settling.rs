@@ -1,5 +1,5 @@
 use super::own_row::{OwnRow, Role};
-use super::row::{Row, Rows};
+use super::rows::{RowId, RowRange};
 use crate::algebra::Timestamp;
 use crate::call::{CallError, CallRow};
 use crate::error::Error;
@@ -11,7 +11,7 @@ use crate::tokens::{Tokens, TokensError};
 pub(crate) struct Settling {
     pub(super) charges: Vec<Charge>,
     /// The row of each charge.
-    pub(super) rows: Vec<Rows>,
+    pub(super) rows: Vec<RowRange>,
     pub(super) end: End,
 }
 
@@ -35,7 +35,7 @@ impl Settling {
         if let Some(charge) = charges.iter().find(|charge| !charge.is_right()) {
             return Err(Error::of_call(&charge.limit, CallError::CorruptReceipt));
         }
-        let rows = charges.iter().map(Rows::of_charge).collect();
+        let rows = charges.iter().map(RowRange::of_charge).collect();
         Ok(Self { charges, rows, end })
     }
 
@@ -56,7 +56,7 @@ impl Settling {
     }
 
     /// The rows that this may raise, and for each whether a lease ends there.
-    pub(super) fn raises(&self) -> impl Iterator<Item = (&Row, bool)> {
+    pub(super) fn raises(&self) -> impl Iterator<Item = (&RowId, bool)> {
         let charged = self.charges.iter().zip(&self.rows).enumerate();
         charged
             .filter(|(place, (charge, _))| self.gives_back(*place, charge))

@@ -30,7 +30,7 @@ fn said(call: Verb) -> String {
     let mut said: Vec<_> = facts.iter().filter(|(_, is_true)| *is_true).map(|(fact, _)| (*fact).to_owned()).collect();
     said.extend(call.lapses().map(|span| format!("lapses after {span:?}")));
     said.extend(call.stale().map(|row| format!("stale from shard {}", row.shard())));
-    let raised = |(row, is_lease): (&super::Row, bool)| {
+    let raised = |(row, is_lease): (&super::RowId, bool)| {
         format!("{} of {}", if is_lease { "lease" } else { "tokens" }, row.name())
     };
     said.extend(call.raises().map(raised));

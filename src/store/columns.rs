@@ -1,5 +1,5 @@
 use crate::algebra::{Flow, Timestamp};
-use crate::plan::{Change, Need, Row};
+use crate::plan::{Change, Need, RowId};
 
 /// Rows as the arrays that statements bind.
 pub(super) struct Columns<'r> {
@@ -9,7 +9,7 @@ pub(super) struct Columns<'r> {
 }
 
 impl<'r> Columns<'r> {
-    pub(super) fn of(rows: impl IntoIterator<Item = &'r Row>) -> Self {
+    pub(super) fn of(rows: impl IntoIterator<Item = &'r RowId>) -> Self {
         let columns = rows.into_iter().map(|row| (row.name(), row.key().as_str(), shard(row)));
         let (names, keys, shards) = columns.collect();
         Self { names, keys, shards }
@@ -97,7 +97,7 @@ impl Hint {
 }
 
 /// A part as its column holds it.
-pub(super) fn part(row: &Row) -> i16 {
+pub(super) fn part(row: &RowId) -> i16 {
     part_number(row.part)
 }
 
@@ -106,7 +106,7 @@ pub(super) fn part_number(part: u16) -> i16 {
 }
 
 /// A shard as its column holds it.
-pub(super) fn shard(row: &Row) -> i16 {
+pub(super) fn shard(row: &RowId) -> i16 {
     i16::try_from(row.shard()).expect("a limit has at most 64 shards")
 }
 

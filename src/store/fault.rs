@@ -10,7 +10,7 @@ use super::pooler::{self, PoolerError};
 use super::wire::Corrupt;
 use crate::driver_error::DriverError;
 use crate::error::{Error, SetupFault, Step};
-use crate::plan::Row;
+use crate::plan::RowId;
 use crate::session;
 use crate::text::Text;
 pub(crate) use setup::setup_fault;
@@ -36,12 +36,12 @@ fn setup_or(source: sqlx::Error, otherwise: impl FnOnce(DriverError) -> Error) -
 }
 
 /// The error of a failed statement on one row, for `map_err`.
-pub(super) fn failed(step: Step, row: &Row) -> impl FnOnce(sqlx::Error) -> Error {
+pub(super) fn failed(step: Step, row: &RowId) -> impl FnOnce(sqlx::Error) -> Error {
     failed_among(step, slice::from_ref(row))
 }
 
 /// The error of a failed statement on several rows. It names the one that is corrupt, or else the first.
-pub(super) fn failed_among(step: Step, rows: &[Row]) -> impl FnOnce(sqlx::Error) -> Error {
+pub(super) fn failed_among(step: Step, rows: &[RowId]) -> impl FnOnce(sqlx::Error) -> Error {
     move |source| database(step, rows[corrupt(&source).map_or(0, |corrupt| corrupt.place)].name(), source)
 }
 

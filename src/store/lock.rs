@@ -31,11 +31,11 @@ use super::found::{Found, index};
 use super::{Store, by_table_and_part};
 use crate::algebra::Timestamp;
 use crate::error::{Error, Step};
-use crate::plan::{Need, Row};
+use crate::plan::{Need, RowId};
 
 impl Store<'_> {
     /// Locks one row, unless it is evidently short of what is needed.
-    pub(crate) async fn lock_one(&mut self, row: &Row, need: Option<&Need>) -> Result<Found, Error> {
+    pub(crate) async fn lock_one(&mut self, row: &RowId, need: Option<&Need>) -> Result<Found, Error> {
         if self.backend.parts.is_distributed()
             && let Some(found) = self.lock_on_citus(row, need).await?
         {
@@ -65,7 +65,7 @@ impl Store<'_> {
 
     /// Locks one row by statements that Citus plans once, and not at each call. `None` if the row is missing, or if the
     /// clock may have been read before a wait for the row, which is then locked.
-    async fn lock_on_citus(&mut self, row: &Row, need: Option<&Need>) -> Result<Option<Found>, Error> {
+    async fn lock_on_citus(&mut self, row: &RowId, need: Option<&Need>) -> Result<Option<Found>, Error> {
         let at = self.at;
         macro_rules! fast_path {
             ($durable:literal, $ephemeral:literal) => {{
@@ -89,7 +89,7 @@ impl Store<'_> {
 
     /// Locks the first of some rows of one table and part that no other transaction holds. Returns its place among
     /// them, and its state; `None` if all are held or missing.
-    pub(crate) async fn lock_any(&mut self, rows: &[&Row]) -> Result<Option<(usize, Found)>, Error> {
+    pub(crate) async fn lock_any(&mut self, rows: &[&RowId]) -> Result<Option<(usize, Found)>, Error> {
         let Columns { names, keys, shards } = Columns::of(rows.iter().copied());
         let at = self.at;
         let locked = fetch!(
@@ -111,7 +111,7 @@ impl Store<'_> {
     }
 
     /// Inserts those of the rows, given in lock order, that are missing, and locks and reads the others.
-    pub(crate) async fn claim(&mut self, rows: &[Row]) -> Result<Found, Error> {
+    pub(crate) async fn claim(&mut self, rows: &[RowId]) -> Result<Found, Error> {
         if self.backend.parts.is_distributed() {
             // Citus accepts no insert inside of a CTE.
             let inserted = self.insert_on_citus(rows).await?;
@@ -138,7 +138,7 @@ impl Store<'_> {
     }
 
     /// Locks rows, of which some were inserted. The inserted ones stay `None`.
-    async fn lock_beside(&mut self, rows: &[Row], inserted: Vec<usize>) -> Result<Found, Error> {
+    async fn lock_beside(&mut self, rows: &[RowId], inserted: Vec<usize>) -> Result<Found, Error> {
         let mut found = self.lock(rows).await?;
         for place in &inserted {
             found.states[*place] = None;
@@ -148,7 +148,7 @@ impl Store<'_> {
 
     /// Inserts those of the rows, given in lock order, that are missing, and locks the others. Returns the places of
     /// the inserted ones.
-    async fn insert_on_citus(&mut self, rows: &[Row]) -> Result<Vec<usize>, Error> {
+    async fn insert_on_citus(&mut self, rows: &[RowId]) -> Result<Vec<usize>, Error> {
         let (mut placed, mut before) = (Vec::new(), 0);
         for piece in by_table_and_part(rows) {
             let at = self.at;
@@ -162,7 +162,7 @@ impl Store<'_> {
             for inserted in inserted.map_err(failed(Step::Insert, &piece[0]))? {
                 let read = || Ok((inserted.try_get(0)?, inserted.try_get(1)?, inserted.try_get(2)?));
                 let (name, key, shard): (String, String, i16) = read().map_err(failed(Step::Insert, &piece[0]))?;
-                let id = |row: &Row| (row.name(), row.key().as_str(), columns::shard(row)).cmp(&(&name, &key, shard));
+                let id = |row: &RowId| (row.name(), row.key().as_str(), columns::shard(row)).cmp(&(&name, &key, shard));
                 placed.extend(piece.binary_search_by(id).map(|place| before + place));
             }
             before += piece.len();
@@ -171,7 +171,7 @@ impl Store<'_> {
     }
 
     /// Locks rows, given in lock order, and reads them.
-    pub(crate) async fn lock(&mut self, rows: &[Row]) -> Result<Found, Error> {
+    pub(crate) async fn lock(&mut self, rows: &[RowId]) -> Result<Found, Error> {
         let mut found = Found::none();
         for piece in by_table_and_part(rows) {
             let at = self.at;
@@ -189,7 +189,7 @@ impl Store<'_> {
     }
 
     /// Deletes rows that transaction `xid` has inserted for a refusal.
-    pub(crate) async fn remove(&mut self, rows: &[Row], xid: i64) -> Result<(), Error> {
+    pub(crate) async fn remove(&mut self, rows: &[RowId], xid: i64) -> Result<(), Error> {
         let xid = self.provable(xid);
         for piece in by_table_and_part(rows) {
             let removed = on_rows!(
@@ -205,7 +205,7 @@ impl Store<'_> {
     }
 
     /// Deletes the rows behind the last shard of each key. `rows` are the first stale ones.
-    pub(crate) async fn remove_stale(&mut self, rows: &[Row]) -> Result<(), Error> {
+    pub(crate) async fn remove_stale(&mut self, rows: &[RowId]) -> Result<(), Error> {
         for piece in by_table_and_part(rows) {
             let removed =
                 on_rows!(self, piece, "src/store/sql/remove_stale.sql", "src/store/sql/ephemeral/remove_stale.sql");

@@ -51,7 +51,7 @@ use crate::algebra::Timestamp;
 use crate::error::{Error, SetupFault, Step};
 use crate::limit::Storage;
 use crate::parts::Parts;
-use crate::plan::Row;
+use crate::plan::RowId;
 use crate::session::{self, Right};
 pub(crate) use fault::{database, setup_fault, timed_out, unreaped, unswept, unwritten};
 pub(crate) use found::Found;
@@ -70,7 +70,7 @@ macro_rules! fetch {
 /// Runs a statement on rows of one table and part, which it binds before anything else, and yields its rows.
 macro_rules! on_rows {
     ($store:ident, $rows:expr, $durable:literal, $ephemeral:literal $(, $($bind:tt)*)?) => {{
-        let rows: &[$crate::plan::Row] = $rows;
+        let rows: &[$crate::plan::RowId] = $rows;
         let part = $crate::store::columns::part(&rows[0]);
         let $crate::store::columns::Columns { names, keys, shards } = $crate::store::columns::Columns::of(rows);
         fetch!(
@@ -262,6 +262,6 @@ pub(crate) fn table_of(storage: Storage) -> &'static str {
 }
 
 /// Rows in lock order, divided by table and part: one statement for each piece.
-pub(crate) fn by_table_and_part(rows: &[Row]) -> impl Iterator<Item = &[Row]> {
+pub(crate) fn by_table_and_part(rows: &[RowId]) -> impl Iterator<Item = &[RowId]> {
     rows.chunk_by(|one, other| (one.storage, one.part) == (other.storage, other.part))
 }

@@ -10,14 +10,14 @@ use crate::algebra::{State, Timestamp};
 use crate::call::CallName;
 use crate::error::{Error, Step};
 use crate::limit::Storage;
-use crate::plan::{CallChange, Change, Row};
+use crate::plan::{CallChange, Change, RowId};
 
 impl Store<'_> {
     /// Writes the changes of rows that transaction `xid` holds. If the tables are not distributed, it is one statement:
     /// all changes are written, or none.
-    pub(crate) async fn save(&mut self, rows: &[Row], changes: &[Change], xid: i64) -> Result<(), Error> {
+    pub(crate) async fn save(&mut self, rows: &[RowId], changes: &[Change], xid: i64) -> Result<(), Error> {
         let xid = self.provable(xid);
-        let pieces: Vec<&[Row]> = if xid.is_some() { vec![rows] } else { by_table_and_part(rows).collect() };
+        let pieces: Vec<&[RowId]> = if xid.is_some() { vec![rows] } else { by_table_and_part(rows).collect() };
         let (mut end, mut rest) = (0, changes);
         for piece in pieces {
             end += piece.len();
@@ -44,7 +44,7 @@ impl Store<'_> {
     /// given back twice, and no id stands for a charge that was not made.
     pub(crate) async fn save_with_calls(
         &mut self,
-        rows: &[Row],
+        rows: &[RowId],
         changes: &[Change],
         names: &[CallName],
         calls: &[CallChange],
@@ -66,7 +66,7 @@ impl Store<'_> {
     }
 
     /// Writes one row. Returns how many rows were written.
-    async fn save_one(&mut self, row: &Row, state: &State, xid: Option<i64>) -> Result<usize, sqlx::Error> {
+    async fn save_one(&mut self, row: &RowId, state: &State, xid: Option<i64>) -> Result<usize, sqlx::Error> {
         let rows = fetch!(
             self,
             row.storage(),
@@ -86,7 +86,7 @@ impl Store<'_> {
     }
 
     /// Writes several rows, and returns how many were written.
-    async fn save_rows(&mut self, rows: &[Row], changes: &[Change], xid: Option<i64>) -> Result<usize, sqlx::Error> {
+    async fn save_rows(&mut self, rows: &[RowId], changes: &[Change], xid: Option<i64>) -> Result<usize, sqlx::Error> {
         let [(ephemeral, ephemeral_values), (durable, durable_values)] = by_table(rows, changes);
         let written = self
             .fetch(query_file!(
@@ -119,7 +119,7 @@ impl Store<'_> {
 
     async fn save_rows_and_calls(
         &mut self,
-        rows: &[Row],
+        rows: &[RowId],
         changes: &[Change],
         names: &[CallName],
         calls: &[CallChange],
@@ -184,7 +184,7 @@ impl Store<'_> {
 }
 
 /// The changes of `tollgate.ephemeral`, and those of `tollgate.durable`, as arrays.
-fn by_table<'r>(rows: &'r [Row], changes: &[Change]) -> [(Columns<'r>, Values); 2] {
+fn by_table<'r>(rows: &'r [RowId], changes: &[Change]) -> [(Columns<'r>, Values); 2] {
     [Storage::Ephemeral, Storage::Durable].map(|table| {
         let changes = changes.iter().filter(|change| rows[change.row].storage() == table);
         (Columns::of(changes.clone().map(|change| &rows[change.row])), Values::of(changes))

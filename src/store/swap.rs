@@ -23,7 +23,7 @@ use super::{Store, by_table_and_part};
 use crate::algebra::{List, Timestamp};
 use crate::call::CallRow;
 use crate::error::{Error, Step};
-use crate::plan::{CallChange, Change, Row};
+use crate::plan::{CallChange, Change, RowId};
 
 /// The changes that one statement writes: of rows of one table and part, and of calls, group by group.
 #[derive(Debug, Default)]
@@ -42,7 +42,7 @@ pub(crate) struct Grouped<C> {
 
 /// The rows of a swap, as the arrays that statements bind.
 struct SwapRows<'f> {
-    first: &'f Row,
+    first: &'f RowId,
     tids: Vec<&'f str>,
     writers: Vec<&'f str>,
     values: Values,
@@ -64,7 +64,7 @@ macro_rules! swap {
 
 impl Store<'_> {
     /// Reads rows, given in lock order, without a lock.
-    pub(crate) async fn peek(&mut self, rows: &[Row]) -> Result<Found, Error> {
+    pub(crate) async fn peek(&mut self, rows: &[RowId]) -> Result<Found, Error> {
         let mut found = Found::none();
         for piece in by_table_and_part(rows) {
             let at = self.at;
@@ -86,7 +86,7 @@ impl Store<'_> {
     /// A swap is not empty. It holds all changes of each of its groups, and all of their rows exist.
     pub(crate) async fn swap(
         &mut self,
-        rows: &[Row],
+        rows: &[RowId],
         found: &Found,
         known: &[Option<CallRow>],
         swap: &Swap<'_>,

@@ -8,7 +8,7 @@ use proptest::sample::Index;
 use proptest::test_runner::{FileFailurePersistence, TestCaseResult, TestRunner};
 use sqlx::PgConnection;
 use tollgate::algebra::State;
-use tollgate::plan::{self, Answer, Row};
+use tollgate::plan::{self, Answer, RowId};
 use tollgate::{
     Balance, BegunByHand, Call, Charge, Decision, Denied, Error, Grant, Limit, Limiter, MINUTE, Receipt, Request,
     SECOND, Settlement, Tokens, first_of, split,
@@ -344,7 +344,7 @@ fn booked(answer: Result<Answer, Error>) -> Outcome {
 
 /// The rows that the plan alone would have written.
 fn written(memory: &Memory) -> Vec<Line> {
-    let line = |(row, state): (&Row, &State)| Line {
+    let line = |(row, state): (&RowId, &State)| Line {
         row: (format!("{:?}", row.storage()), row.name().to_owned(), row.key().to_string()),
         value: state.value,
         ts: state.ts.into(),

@@ -8,12 +8,12 @@ use std::collections::BTreeMap;
 use chrono::{DateTime, Utc};
 use serde_json::json;
 use tollgate::algebra::{Account, Ask, State, Terms, Timestamp, TooDeep, Verdict};
-use tollgate::plan::{Answer, CallChange, CallName, CallRow, Change, Exception, Plan, Row, Under, Verb};
+use tollgate::plan::{Answer, CallChange, CallName, CallRow, Change, Exception, Plan, RowId, Under, Verb};
 use tollgate::{Balance, Charge, Denied, Error, Grant, Key, Limit, Receipt, Request, Settlement, Tokens};
 
 #[derive(Clone, Debug, Default)]
 pub(crate) struct World {
-    pub(crate) rows: BTreeMap<Row, State>,
+    pub(crate) rows: BTreeMap<RowId, State>,
     /// The stored calls.
     pub(crate) calls: BTreeMap<CallName, CallRow>,
     /// The number of ids drawn so far.
@@ -179,7 +179,7 @@ impl World {
     }
 }
 
-fn row_of(request: &Request) -> Row {
+fn row_of(request: &Request) -> RowId {
     Plan::new([Verb::Look(request.clone())]).unwrap().rows()[0].clone()
 }
 

@@ -8,7 +8,7 @@ use chrono::{DateTime, Utc};
 use fastrand::Rng;
 use serde_json::{Value, json};
 use tollgate::algebra::{State, Timestamp};
-use tollgate::plan::{Answer, Plan, Row, Under, Verb};
+use tollgate::plan::{Answer, Plan, RowId, Under, Verb};
 use tollgate::{Decision, Grant, Limit, LimitKind, LimitSpec, Request, Tokens};
 use tollgate_http::{Facts, Fields, Format};
 
@@ -78,7 +78,7 @@ fn limit(random: &mut Rng, name: &str, kind: LimitKind) -> Limit {
 
 struct Server {
     limits: Vec<Limit>,
-    rows: BTreeMap<Row, State>,
+    rows: BTreeMap<RowId, State>,
 }
 
 impl Server {

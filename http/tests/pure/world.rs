@@ -5,12 +5,12 @@ use std::collections::BTreeMap;
 use chrono::{DateTime, Utc};
 use serde_json::json;
 use tollgate::algebra::{State, Timestamp};
-use tollgate::plan::{Answer, Change, Plan, Row, Verb};
+use tollgate::plan::{Answer, Change, Plan, RowId, Verb};
 use tollgate::{Call, Decision, Grant};
 
 #[derive(Clone, Debug, Default)]
 pub(crate) struct World {
-    rows: BTreeMap<Row, State>,
+    rows: BTreeMap<RowId, State>,
 }
 
 impl World {

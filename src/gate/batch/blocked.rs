@@ -12,7 +12,7 @@ use crate::gate::server::Server;
 use crate::gate::shared::Shared;
 use crate::gate::worker::Worker;
 use crate::lock::lock;
-use crate::plan::{Plan, Row};
+use crate::plan::{Plan, RowId};
 
 /// Calls whose rows another transaction locks for longer than a moment. They are set aside so that the lanes go on.
 ///
@@ -35,7 +35,7 @@ struct Turns {
 
 /// Calls that share rows.
 struct Group {
-    rows: HashSet<Row>,
+    rows: HashSet<RowId>,
     calls: VecDeque<QueuedCall>,
     /// Whether it is this group's turn: some of its calls are being decided.
     is_tried: bool,
@@ -149,7 +149,7 @@ impl Turns {
     }
 
     /// The place of the group of a row.
-    fn of(&self, row: &Row) -> Option<usize> {
+    fn of(&self, row: &RowId) -> Option<usize> {
         self.groups.iter().position(|group| group.rows.contains(row))
     }
 

@@ -2,7 +2,7 @@ use std::collections::BTreeMap;
 
 use crate::algebra::State;
 use crate::error::Error;
-use crate::plan::{Answer, Outcome, Plan, Row};
+use crate::plan::{Answer, Outcome, Plan, RowId};
 use crate::store::{Grouped, Swap, unwritten};
 
 /// The rows and names of a plan, divided into groups so that no call asks rows or names of two groups. A group is
@@ -126,7 +126,7 @@ impl Groups {
 
     /// Marks the groups of a swap that were not written as lost. A group that was written in part fails: a trigger or a
     /// policy keeps a row from being written.
-    pub(super) fn note_written(&mut self, rows: &[Row], swap: &Swap<'_>, written: &[usize]) {
+    pub(super) fn note_written(&mut self, rows: &[RowId], swap: &Swap<'_>, written: &[usize]) {
         let mut counts: BTreeMap<usize, usize> = BTreeMap::new();
         for group in written {
             *counts.entry(*group).or_default() += 1;

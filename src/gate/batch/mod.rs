@@ -19,7 +19,7 @@ use super::shared::Shared;
 use crate::call::CallRow;
 use crate::error::{Error, Step};
 use crate::meter;
-use crate::plan::{Answer, Change, Outcome, Plan, Row};
+use crate::plan::{Answer, Change, Outcome, Plan, RowId};
 use crate::session;
 use crate::store::Found;
 pub(super) use blocked::Blocked;
@@ -318,7 +318,7 @@ impl<'s> Batch<'s> {
         found: &Found,
         reading: Reading,
     ) {
-        let state = |row: &Row| {
+        let state = |row: &RowId| {
             let place = self.plan.rows().binary_search(row).expect("a plan has the rows of its calls");
             let change = changes.iter().find(|change| change.row == place);
             change.map(|change| &change.state).or(found.states[place].as_ref())

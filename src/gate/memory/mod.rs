@@ -7,7 +7,7 @@ use std::sync::Arc;
 use crate::algebra::State;
 use crate::decision::Denied;
 use crate::error::Error;
-use crate::plan::{Answer, Change, Operation, Plan, Row};
+use crate::plan::{Answer, Change, Operation, Plan, RowId};
 pub(super) use prefetch::{Ages, Prefetch};
 pub(super) use refusals::{Reading, Refusals};
 use touch::Touch;
@@ -42,7 +42,7 @@ impl Memories {
         plan: &Plan,
         call: usize,
         answer: &Result<Answer, Error>,
-        state: impl Fn(&Row) -> Option<&'s State>,
+        state: impl Fn(&RowId) -> Option<&'s State>,
         reading: Reading,
     ) {
         match (&self.refusals, answer) {
@@ -64,7 +64,7 @@ impl Memories {
     }
 
     /// Forgets the refusals of a row.
-    pub(super) fn forget_refusals(&self, row: &Row) {
+    pub(super) fn forget_refusals(&self, row: &RowId) {
         if let Some(refusals) = &self.refusals {
             refusals.forget(row);
         }

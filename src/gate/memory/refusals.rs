@@ -12,7 +12,7 @@ use crate::clock::Clock;
 use crate::decision::{Denied, DeniedBy, Source};
 use crate::gate::raised::RaisedRows;
 use crate::lock::{read, write};
-use crate::plan::{Item, Operation, Row};
+use crate::plan::{Item, Operation, RowId};
 use crate::standing::Standing;
 
 /// Rows that refused a caller, in their last known state.
@@ -33,7 +33,7 @@ pub(crate) struct Refusals {
 
 #[derive(Default)]
 struct ShortRows {
-    short: HashMap<Row, Short>,
+    short: HashMap<RowId, Short>,
     /// When rows were raised. An earlier reading of such a row no longer counts.
     raised: RaisedRows,
     swept: Option<Instant>,
@@ -119,7 +119,7 @@ impl Refusals {
         &self,
         call: &Operation,
         denied: &Denied,
-        state: impl Fn(&Row) -> Option<&'s State>,
+        state: impl Fn(&RowId) -> Option<&'s State>,
         reading: Reading,
     ) {
         if denied.others.len() >= MANY {
@@ -137,7 +137,7 @@ impl Refusals {
     }
 
     /// Remembers a row that refused a caller until `retry_at`.
-    fn note(&self, row: &Row, state: State, reading: Reading, retry_at: Timestamp) {
+    fn note(&self, row: &RowId, state: State, reading: Reading, retry_at: Timestamp) {
         let mut rows = write(&self.rows);
         let is_raised = rows.raised.is_since(row, reading.asked);
         let fits = match rows.short.get(row) {
@@ -150,7 +150,7 @@ impl Refusals {
     }
 
     /// Updates remembered rows that this gate has written.
-    pub(crate) fn follow<'r>(&self, written: impl IntoIterator<Item = (&'r Row, State)>, reading: Reading) {
+    pub(crate) fn follow<'r>(&self, written: impl IntoIterator<Item = (&'r RowId, State)>, reading: Reading) {
         if read(&self.rows).short.is_empty() {
             return;
         }
@@ -165,7 +165,7 @@ impl Refusals {
     }
 
     /// Forgets a row that was raised, or written in an unknown way, and every reading of it that is still under way.
-    pub(crate) fn forget(&self, row: &Row) {
+    pub(crate) fn forget(&self, row: &RowId) {
         let mut rows = write(&self.rows);
         rows.short.remove(row);
         rows.raised.note(row);
@@ -228,7 +228,7 @@ fn refusable(call: &Operation) -> impl Iterator<Item = impl Iterator<Item = &Ite
 }
 
 /// Whether a row is among those that refused.
-fn names(denied: &Denied, row: &Row) -> bool {
+fn names(denied: &Denied, row: &RowId) -> bool {
     let is = |limit: &str, key| limit == row.name() && key == row.key();
     is(&denied.limit, &denied.key) || denied.others.iter().any(|other| is(&other.limit, &other.key))
 }
@@ -252,7 +252,7 @@ mod tests {
         Operation::of(Verb::consume(LIMIT.key("k")), &Under::NOTHING).unwrap()
     }
 
-    fn row() -> Row {
+    fn row() -> RowId {
         call().first_rows().next().unwrap().clone()
     }
 

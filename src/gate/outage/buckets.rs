@@ -1,7 +1,7 @@
 use std::collections::{BTreeSet, HashMap};
 
 use crate::algebra::{State, Timestamp};
-use crate::plan::{Change, Row};
+use crate::plan::{Change, RowId};
 
 /// A bounded number of rows in this process's memory.
 ///
@@ -10,8 +10,8 @@ use crate::plan::{Change, Row};
 /// searches all of them.
 pub(super) struct LocalBuckets {
     bound: usize,
-    rows: HashMap<Row, State>,
-    by_full_at: BTreeSet<(Timestamp, Row)>,
+    rows: HashMap<RowId, State>,
+    by_full_at: BTreeSet<(Timestamp, RowId)>,
 }
 
 impl LocalBuckets {
@@ -20,12 +20,12 @@ impl LocalBuckets {
     }
 
     /// The state of each row; `None` for a full one.
-    pub(super) fn states(&self, rows: &[Row]) -> Vec<Option<State>> {
+    pub(super) fn states(&self, rows: &[RowId]) -> Vec<Option<State>> {
         rows.iter().map(|row| self.rows.get(row).cloned()).collect()
     }
 
     /// Writes all changes, or none if there is no room for the new ones.
-    pub(super) fn write(&mut self, rows: &[Row], changes: &[Change], now: Timestamp) -> bool {
+    pub(super) fn write(&mut self, rows: &[RowId], changes: &[Change], now: Timestamp) -> bool {
         while self.rows.len() + self.count_new(rows, changes) > self.bound {
             let soonest = self.by_full_at.first().filter(|(full_at, _)| *full_at <= now);
             let Some(full) = soonest.cloned() else { return false };
@@ -42,7 +42,7 @@ impl LocalBuckets {
         true
     }
 
-    fn count_new(&self, rows: &[Row], changes: &[Change]) -> usize {
+    fn count_new(&self, rows: &[RowId], changes: &[Change]) -> usize {
         changes.iter().filter(|change| !self.rows.contains_key(&rows[change.row])).count()
     }
 }
@@ -58,7 +58,7 @@ mod tests {
 
     /// Three rows, and room for two of them.
     struct Stage {
-        rows: Vec<Row>,
+        rows: Vec<RowId>,
         buckets: LocalBuckets,
     }
 

@@ -4,7 +4,7 @@ use std::time::{Duration, Instant};
 
 use crate::gate::raised::hash;
 use crate::lock::lock;
-use crate::plan::Row;
+use crate::plan::RowId;
 
 /// Decides who gets the released tokens of a concurrency limit. The next caller of the same process hears of a release
 /// at once, and callers of other processes can only ask. Ten callers of one gate, or one that took again what it had
@@ -26,7 +26,7 @@ struct HandOver {
 
 impl HandOvers {
     /// Counts a release.
-    pub(super) fn count(&self, row: &Row) {
+    pub(super) fn count(&self, row: &RowId) {
         let (mut cells, now) = (lock(&self.cells), Instant::now());
         let cell = cells.entry(hash(row) % CELLS).or_insert(HandOver { releases: 0, last: now, left_until: now });
         cell.releases = cell.releases.wrapping_add(1);
@@ -35,7 +35,7 @@ impl HandOvers {
     }
 
     /// Until when the row is left to other processes, if it is.
-    pub(super) fn left_until(&self, row: &Row) -> Option<Instant> {
+    pub(super) fn left_until(&self, row: &RowId) -> Option<Instant> {
         let left_until = lock(&self.cells).get(&(hash(row) % CELLS))?.left_until;
         Some(left_until).filter(|until| *until > Instant::now())
     }

@@ -17,7 +17,7 @@ use std::time::Instant;
 use super::raised::RaisedRows;
 use crate::algebra::{Ask, Flow};
 use crate::lock::lock;
-use crate::plan::{Item, Row};
+use crate::plan::{Item, RowId};
 use hand_over::HandOvers;
 use line::Line;
 use place::Place;
@@ -55,9 +55,9 @@ pub(super) struct Waiters {
 
 #[derive(Default)]
 struct Lines {
-    by_row: HashMap<Row, Line>,
+    by_row: HashMap<RowId, Line>,
     /// Callers with split costs: their numbers and their lines, by the other rows that share the cost.
-    split: HashMap<Row, BTreeSet<(u64, Row)>>,
+    split: HashMap<RowId, BTreeSet<(u64, RowId)>>,
     raised: RaisedRows,
     is_closed: bool,
 }
@@ -70,7 +70,7 @@ impl Waiters {
     }
 
     /// Rows were raised, some because a lease has ended, so the first callers of their lines ask.
-    pub(super) fn raise<'r>(&self, rows: impl IntoIterator<Item = (&'r Row, bool)>) {
+    pub(super) fn raise<'r>(&self, rows: impl IntoIterator<Item = (&'r RowId, bool)>) {
         for (row, is_released) in rows {
             let row = row.first();
             if is_released {
@@ -96,7 +96,7 @@ impl Waiters {
 }
 
 impl Lines {
-    fn raise(&mut self, row: &Row, asks_at: Instant) {
+    fn raise(&mut self, row: &RowId, asks_at: Instant) {
         let Self { by_row, split, raised, .. } = self;
         raised.note(row);
         let split = split.get(row).into_iter().flatten().map(|(_, row)| row);

@@ -2,14 +2,14 @@ use std::time::Duration;
 
 use crate::algebra::{Ask, Flow, Terms};
 use crate::key::Key;
-use crate::plan::{Item, Operation, Row};
+use crate::plan::{Item, Operation, RowId};
 use crate::tokens::Tokens;
 
 /// The place of a caller in one line.
 pub(super) struct Place {
     pub(super) item: Item<Ask>,
     /// The other rows over which its cost is split.
-    pub(super) others: Vec<Row>,
+    pub(super) others: Vec<RowId>,
 }
 
 impl Place {
@@ -19,7 +19,7 @@ impl Place {
         Self { item: item.clone(), others }
     }
 
-    pub(super) fn row(&self) -> &Row {
+    pub(super) fn row(&self) -> &RowId {
         &self.item.target.rows.first
     }
 

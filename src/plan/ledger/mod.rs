@@ -15,7 +15,7 @@ use super::answer::Answer;
 use super::item::Target;
 use super::operation::{Action, Operation};
 use super::own_row::OwnRow;
-use super::row::Rows;
+use super::rows::RowRange;
 use crate::algebra::{Account, Portion, State, Timestamp};
 use crate::call::CallRow;
 use crate::error::{Error, FitError};
@@ -126,7 +126,7 @@ impl<'p> Ledger<'p> {
     }
 
     fn saved(&self, call: &Operation) -> Saved {
-        let places = call.rows().flat_map(Rows::places);
+        let places = call.rows().flat_map(RowRange::places);
         Saved {
             states: places.map(|place| (place, self.states[place].clone())).collect(),
             call: call.own.as_ref().map(|own| (own.place, self.calls[own.place].clone())),

@@ -39,7 +39,7 @@ fn a_charge_of_a_shard_that_is_not_there_is_settled_where_it_was_made() {
     };
     charges[0].shard = 6;
     let plan = Plan::new([Verb::Cancel(receipt(&charges))]).unwrap();
-    assert_eq!(plan.rows().iter().map(tollgate::plan::Row::shard).collect::<Vec<_>>(), [6]);
+    assert_eq!(plan.rows().iter().map(tollgate::plan::RowId::shard).collect::<Vec<_>>(), [6]);
     charges[0].shard = 64;
     let error = Plan::new([Verb::Cancel(receipt(&charges))]).unwrap_err();
     assert!(matches!(error, Error::Call { source: CallError::CorruptReceipt, .. }), "{error}");

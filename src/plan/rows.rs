@@ -7,7 +7,7 @@ use crate::text::Text;
 
 /// One row: a limit's name, a key and a shard, in one of the two tables. Rows order as they are locked.
 #[derive(Clone, Debug, Eq, Hash, Ord, PartialEq, PartialOrd)]
-pub struct Row {
+pub struct RowId {
     // The derived order is the lock order: do not move a field.
     pub(crate) storage: Storage,
     pub(crate) part: u16,
@@ -16,7 +16,7 @@ pub struct Row {
     pub(crate) shard: u16,
 }
 
-impl Row {
+impl RowId {
     /// The first row of its limit and key.
     pub(crate) fn first(&self) -> Self {
         Self { shard: 0, ..self.clone() }
@@ -65,29 +65,29 @@ impl Row {
 
 /// Rows that are asked together: all rows of a limit for a key, or the one row in which a charge is settled.
 #[derive(Clone, Debug)]
-pub(crate) struct Rows {
+pub(crate) struct RowRange {
     /// The first row; in lock order the others follow it directly.
-    pub(crate) first: Row,
+    pub(crate) first: RowId,
     pub(crate) count: usize,
     /// The place of the first one in its plan; 0 until it is planned.
     pub(super) place: usize,
 }
 
-impl Rows {
+impl RowRange {
     /// All rows of a limit for a key.
     pub(super) fn of(limit: &Limit, key: Key) -> Self {
-        let first = Row { storage: limit.storage, part: 0, name: limit.name.clone(), key, shard: 0 };
+        let first = RowId { storage: limit.storage, part: 0, name: limit.name.clone(), key, shard: 0 };
         Self { first, count: limit.shards.into(), place: 0 }
     }
 
     /// The row that was charged.
     pub(super) fn of_charge(charge: &Charge) -> Self {
         let Charge { storage, shard, .. } = *charge;
-        let first = Row { storage, part: 0, name: charge.limit.clone(), key: charge.key.clone(), shard };
+        let first = RowId { storage, part: 0, name: charge.limit.clone(), key: charge.key.clone(), shard };
         Self { first, count: 1, place: 0 }
     }
 
-    pub(super) fn each(&self) -> impl Iterator<Item = Row> {
+    pub(super) fn each(&self) -> impl Iterator<Item = RowId> {
         (0..self.count).map(|index| self.first.after(index))
     }
 
