@@ -11,7 +11,7 @@ use sqlx::{PgConnection, PgPool};
 use tokio::time::timeout;
 
 use crate::algebra::Timestamp;
-use crate::call::CallRow;
+use crate::call::StoredCall;
 use crate::error::{Error, Step, chain};
 use crate::execution::Execution;
 use crate::meter;
@@ -160,7 +160,7 @@ impl Reaper {
     async fn give_back_all(
         &mut self,
         conn: &mut PgConnection,
-        lapsed: &[CallRow],
+        lapsed: &[StoredCall],
         at: Option<Timestamp>,
         raised: Raised<'_>,
     ) -> Result<Reaped, Error> {
@@ -192,7 +192,7 @@ impl Reaper {
     async fn give_back(
         &self,
         conn: &mut PgConnection,
-        lapsed: &[CallRow],
+        lapsed: &[StoredCall],
         at: Option<Timestamp>,
         lock_timeout: Duration,
         raised: Raised<'_>,
@@ -229,7 +229,7 @@ async fn within<T>(patience: Duration, asked: impl Future<Output = Result<T, Err
     timeout(patience, asked).await.unwrap_or_else(|_| Err(unreaped(timed_out())))
 }
 
-fn tell(call: &CallRow, error: &Error) {
+fn tell(call: &StoredCall, error: &Error) {
     let (limit, id) = (call.name.name(), call.name.id());
     tracing::warn!(limit, id, error = %chain(error), "what a lapsed call has charged could not be given back");
 }

@@ -3,7 +3,7 @@ use std::time::Duration;
 use chrono::{DateTime, Utc};
 use serde::{Deserialize, Serialize};
 
-use crate::call::{CallError, CallName, Drawn, Plain};
+use crate::call::{CallError, CallId, Drawn, Plain};
 use crate::error::Error;
 use crate::key::Key;
 use crate::lean::lean;
@@ -40,7 +40,7 @@ pub struct Receipt {
     pub charges: Vec<Charge>,
     /// The stored call that it belongs to, if there is one. Then the receipt is good for one use.
     #[serde(default)]
-    pub(crate) call: Option<CallName>,
+    pub(crate) call: Option<CallId>,
     /// The earliest instant at which the stored call may be forgotten.
     #[serde(default)]
     pub(crate) lapses_at: Option<Timestamp>,

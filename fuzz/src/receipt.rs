@@ -1,6 +1,6 @@
 use serde::{Deserialize, Serialize};
 use tollgate::algebra::Timestamp;
-use tollgate::plan::{self, Answer, CallName, CallRow, Plan};
+use tollgate::plan::{self, Answer, CallId, Plan, StoredCall};
 use tollgate::{Receipt, Tokens};
 
 use crate::input::{Row, expect_round_trip, found, read};
@@ -87,9 +87,9 @@ enum Stored {
 }
 
 impl Stored {
-    fn row(self, name: &CallName, receipt: &Receipt) -> Option<CallRow> {
+    fn row(self, name: &CallId, receipt: &Receipt) -> Option<StoredCall> {
         let at = Timestamp::from_micros(0);
-        let row = CallRow {
+        let row = StoredCall {
             name: name.clone(),
             asked: 0,
             charges: receipt.charges.clone(),

@@ -1,6 +1,6 @@
 use serde::{Deserialize, Serialize};
 use tollgate::algebra::Timestamp;
-use tollgate::plan::{Answer, CallChange, CallRow, Given, Plan, Verb};
+use tollgate::plan::{Answer, CallChange, Given, Plan, StoredCall, Verb};
 use tollgate::{Call, Charge, Grant, HOUR, Limit, MINUTE, Source, Tokens};
 
 use crate::input::{Row, expect_round_trip, found, read};
@@ -35,7 +35,7 @@ pub fn stored_call(bytes: &[u8]) {
     }
 }
 
-fn expect_repeated(input: &Input, asked: Call, row: CallRow, now: Timestamp) {
+fn expect_repeated(input: &Input, asked: Call, row: StoredCall, now: Timestamp) {
     let plan = Plan::new([Verb::consume(asked)]).expect("the call is right");
     let outcome = plan.decide(&found(&input.rows, &plan), &[Some(row)], now);
     match answer(&outcome) {
@@ -64,14 +64,14 @@ struct Input {
 
 impl Input {
     /// The row of a call that asks this, with the fields that the input says.
-    fn row(&self, asked: &Call) -> CallRow {
+    fn row(&self, asked: &Call) -> StoredCall {
         let plan = Plan::new([Verb::consume(asked.clone())]).expect("the call is right");
         let written = plan.decide(&vec![None; plan.rows().len()], &[None], Timestamp::from_micros(0)).calls;
         let Some(CallChange::Insert { row, .. }) = written.into_iter().next() else {
             panic!("{asked:?} is not stored")
         };
         let [charged_at, kept_until] = [self.charged_at, self.kept_until].map(Timestamp::from_micros);
-        CallRow {
+        StoredCall {
             charges: self.charges.clone(),
             charged_at,
             reported: Tokens::from_micros(self.reported),

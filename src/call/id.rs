@@ -12,7 +12,7 @@ use crate::text::Text;
 ///
 /// The order of names is the order in which they are locked, after all rows of limits.
 #[derive(Clone, Debug, Deserialize, Eq, Hash, Ord, PartialEq, PartialOrd, Serialize)]
-pub struct CallName {
+pub struct CallId {
     // The derived order is the lock order: do not move a field.
     #[serde(skip)]
     pub(crate) part: u16,
@@ -22,7 +22,7 @@ pub struct CallName {
     pub(crate) id: Text,
 }
 
-impl CallName {
+impl CallId {
     /// The longest id, in bytes.
     pub const MAX_ID_BYTES: usize = 255;
 
@@ -119,7 +119,7 @@ impl Once {
 fn id_fault(id: &str) -> Option<CallError> {
     match id.len() {
         0 => Some(CallError::IdEmpty),
-        1..=CallName::MAX_ID_BYTES => id.contains('\0').then_some(CallError::IdNul),
+        1..=CallId::MAX_ID_BYTES => id.contains('\0').then_some(CallError::IdNul),
         _ => Some(CallError::IdTooLong),
     }
 }

@@ -13,12 +13,12 @@ use serde::{Deserialize, Serialize};
 use crate::tokens::Tokens;
 pub use alternatives::{first_of, split};
 pub use fault::CallError;
-pub use id::CallName;
+pub use id::CallId;
 use id::span_fault;
 pub(crate) use id::{Drawn, Keeping, Once};
 pub(crate) use plain::Plain;
 pub use request::Request;
-pub use stored::{CallRow, Given};
+pub use stored::{Given, StoredCall};
 
 /// One request, or several that are taken all or none; or alternatives of these, made by [`first_of`]; or limits that
 /// give a cost together, made by [`split`]. With the options of the whole call.

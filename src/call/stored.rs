@@ -1,6 +1,6 @@
 use serde::Deserialize;
 
-use super::CallName;
+use super::CallId;
 use crate::lean::lean;
 use crate::receipt::Charge;
 use crate::timestamp::Timestamp;
@@ -20,9 +20,9 @@ use crate::tokens::Tokens;
 /// call in flight that the next reader must still tell apart. A prototype was exact with up to 16 of them, and lost
 /// refunds of a bucket that was nearly full.
 #[derive(Clone, Debug, Eq, PartialEq)]
-pub struct CallRow {
+pub struct StoredCall {
     /// Its name.
-    pub name: CallName,
+    pub name: CallId,
     /// A fingerprint of the requests: a repeat must ask the same.
     pub asked: i64,
     /// The charges.

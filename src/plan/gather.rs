@@ -4,16 +4,16 @@ use std::cell::LazyCell;
 use std::collections::HashMap;
 
 use super::alternatives::exceeded;
+use super::call_slot::{CallSlot, Kind};
 use super::item::{Item, Target};
-use super::own_row::{Kind, OwnRow};
 use super::rows::RowId;
 use crate::algebra::{Ask, Position};
 use crate::call::{Asked, Call, CallError, Drawn, Keeping, Request, Wanted};
 use crate::error::Error;
 use crate::tokens::Tokens;
 
-/// The items of a call, and its own row, if it has one.
-type Gathered = (Vec<Item<Ask>>, Option<Box<OwnRow>>);
+/// The items of a call, and its slot among the stored calls, if it has one.
+type Gathered = (Vec<Item<Ask>>, Option<Box<CallSlot>>);
 
 /// Adds up a call of this kind. Its leases, and its row where its caller gives no id, are named by one id that is drawn.
 pub(super) fn gather(call: Call, kind: Kind, draw: &dyn Fn() -> u128) -> Result<Gathered, Error> {
@@ -47,8 +47,8 @@ pub(super) fn gather(call: Call, kind: Kind, draw: &dyn Fn() -> u128) -> Result<
         item.action.lease = Some(*drawn);
     }
     let asked = items.iter().map(|item| (&item.target.rows.first, item.action));
-    let own = OwnRow::of(kind, asked, keeping, once, || *drawn);
-    Ok((items, own.map(Box::new)))
+    let slot = CallSlot::of(kind, asked, keeping, once, || *drawn);
+    Ok((items, slot.map(Box::new)))
 }
 
 /// An option of a call that its verb does not take, if there is one.

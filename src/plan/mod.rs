@@ -31,6 +31,7 @@
 mod alteration;
 mod alternatives;
 mod answer;
+mod call_slot;
 mod cut;
 mod exception;
 mod gather;
@@ -38,7 +39,6 @@ mod item;
 mod ledger;
 mod operation;
 mod overruled;
-mod own_row;
 mod rows;
 pub(crate) mod settlement;
 mod settling;
@@ -60,7 +60,7 @@ pub use rows::RowId;
 pub use verb::Verb;
 
 use crate::algebra::{Account, Ask, State, Terms, Timestamp, Verdict};
-pub use crate::call::{CallName, CallRow, Given};
+pub use crate::call::{CallId, Given, StoredCall};
 use crate::error::Error;
 use crate::tokens::Tokens;
 use ledger::Ledger;
@@ -70,7 +70,7 @@ use rows::RowRange;
 #[derive(Debug)]
 pub struct Plan {
     rows: Vec<RowId>,
-    names: Vec<CallName>,
+    names: Vec<CallId>,
     calls: Vec<Operation>,
 }
 
@@ -119,15 +119,15 @@ impl Plan {
         let mut rows: Vec<RowId> = calls.iter().flat_map(Operation::rows).flat_map(RowRange::each).collect();
         rows.sort_unstable();
         rows.dedup();
-        let mut names: Vec<_> = calls.iter().filter_map(|call| Some(call.own.as_ref()?.name.clone())).collect();
+        let mut names: Vec<_> = calls.iter().filter_map(|call| Some(call.slot.as_ref()?.name.clone())).collect();
         names.sort_unstable();
         names.dedup();
         for call in &mut calls {
             call.each_rows(|asked| {
                 asked.place = rows.binary_search(&asked.first).expect("the rows were collected from these calls");
             });
-            if let Some(own) = &mut call.own {
-                own.place = names.binary_search(&own.name).expect("the names were collected from these calls");
+            if let Some(slot) = &mut call.slot {
+                slot.place = names.binary_search(&slot.name).expect("the names were collected from these calls");
             }
         }
         Self { rows, names, calls }
@@ -146,7 +146,7 @@ impl Plan {
 
     /// The stored calls to read and to write, in the order in which they are locked, after all rows.
     #[must_use]
-    pub fn names(&self) -> &[CallName] {
+    pub fn names(&self) -> &[CallId] {
         &self.names
     }
 
@@ -154,8 +154,8 @@ impl Plan {
     /// stored yet.
     #[must_use]
     pub fn asked_names(&self) -> Vec<usize> {
-        let asked = self.calls.iter().filter_map(|call| call.own.as_ref()).filter(|own| !own.is_fresh());
-        let mut asked: Vec<_> = asked.map(|own| own.place).collect();
+        let asked = self.calls.iter().filter_map(|call| call.slot.as_ref()).filter(|slot| !slot.is_fresh());
+        let mut asked: Vec<_> = asked.map(|slot| slot.place).collect();
         asked.sort_unstable();
         asked.dedup();
         asked
@@ -168,7 +168,7 @@ impl Plan {
     ///
     /// If there are fewer states than rows, or fewer stored calls than names.
     #[must_use]
-    pub fn decide(&self, found: &[Option<State>], known: &[Option<CallRow>], now: Timestamp) -> Outcome {
+    pub fn decide(&self, found: &[Option<State>], known: &[Option<StoredCall>], now: Timestamp) -> Outcome {
         self.decide_in(&[], found, known, now)
     }
 
@@ -204,7 +204,7 @@ impl Plan {
         &self,
         chosen: &[usize],
         found: &[Option<State>],
-        known: &[Option<CallRow>],
+        known: &[Option<StoredCall>],
         now: Timestamp,
     ) -> Outcome {
         let mut ledger = Ledger::new(chosen, found, known, now);
@@ -236,17 +236,17 @@ impl Plan {
 
     /// The place in [`Plan::names`] of one call's name, if it has one.
     pub(crate) fn name_of(&self, call: usize) -> Option<usize> {
-        self.calls[call].own.as_ref().map(|own| own.place)
+        self.calls[call].slot.as_ref().map(|slot| slot.place)
     }
 
     /// The stored calls of [`Plan::names`] as settlements may assume them: each is there, and its receipt is not used.
     /// The statement that writes checks this. `None` if another call asks for the name.
-    pub(crate) fn assumed(&self) -> Vec<Option<CallRow>> {
+    pub(crate) fn assumed(&self) -> Vec<Option<StoredCall>> {
         let (mut assumed, mut others) = (vec![None; self.names.len()], Vec::new());
-        for (call, own) in self.calls.iter().filter_map(|call| Some((call, call.own.as_deref()?))) {
-            match call.settling().and_then(|settling| settling.assumed(own)) {
-                None => others.push(own.place),
-                row => assumed[own.place] = row,
+        for (call, slot) in self.calls.iter().filter_map(|call| Some((call, call.slot.as_deref()?))) {
+            match call.settling().and_then(|settling| settling.assumed(slot)) {
+                None => others.push(slot.place),
+                row => assumed[slot.place] = row,
             }
         }
         for name in others {

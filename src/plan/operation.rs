@@ -3,15 +3,15 @@ use std::time::Duration;
 
 use super::alteration::Alteration;
 use super::alternatives::{alternatives, decided_together, keep_right, possible};
+use super::call_slot::{CallSlot, Kind, Role};
 use super::exception::Exception;
 use super::gather::gather;
 use super::item::{Item, Target};
-use super::own_row::{Kind, OwnRow, Role};
 use super::rows::{RowId, RowRange};
 use super::settling::{End, Settling};
 use super::verb::Verb;
 use crate::algebra::Ask;
-use crate::call::{Call, CallError, CallRow};
+use crate::call::{Call, CallError, StoredCall};
 use crate::error::Error;
 use crate::key::Key;
 use crate::limit::{Limit, LimitKind};
@@ -24,8 +24,8 @@ use crate::tokens::Tokens;
 #[derive(Clone, Debug)]
 pub(crate) struct Operation {
     pub(super) action: Action,
-    /// The call's own row, if it has one.
-    pub(super) own: Option<Box<OwnRow>>,
+    /// Its slot among the stored calls, if it is stored.
+    pub(super) slot: Option<Box<CallSlot>>,
 }
 
 #[derive(Clone, Debug)]
@@ -75,8 +75,8 @@ impl Operation {
             keep_right(items, possible)?;
         }
         operation.each_rows(|rows| rows.first.part = under.parts.of(&rows.first.key));
-        if let Some(own) = &mut operation.own {
-            own.name.part = under.parts.of(&own.name.key);
+        if let Some(slot) = &mut operation.slot {
+            slot.name.part = under.parts.of(&slot.name.key);
         }
         Ok(operation)
     }
@@ -84,7 +84,7 @@ impl Operation {
     /// What a verb asks without overrides.
     fn plain(verb: Verb, draw: &dyn Fn() -> u128) -> Result<Self, Error> {
         let take = |call, kind, action: fn(Vec<Item<Ask>>) -> Action| {
-            gather(call, kind, draw).map(|(items, own)| Self { action: action(items), own })
+            gather(call, kind, draw).map(|(items, slot)| Self { action: action(items), slot })
         };
         let leases = |receipt: Receipt| Receipt::from(receipt.leases().cloned().collect::<Vec<_>>());
         match verb {
@@ -111,24 +111,24 @@ impl Operation {
             Verb::Cancel(receipt) => Self::settle(receipt, End::Cancelled),
             Verb::Renew(receipt) => Self::settle(leases(receipt), End::Renewed),
             Verb::Release(receipt) => Self::settle(leases(receipt), End::Released),
-            Verb::Lapse(CallRow { name, charges, .. }) => {
-                let own = Some(Box::new(OwnRow::new(name, Role::Lapse)));
-                Ok(Self { action: Action::Settle(Settling::of(charges, End::Reported)?), own })
+            Verb::Lapse(StoredCall { name, charges, .. }) => {
+                let slot = Some(Box::new(CallSlot::new(name, Role::Lapse)));
+                Ok(Self { action: Action::Settle(Settling::of(charges, End::Reported)?), slot })
             }
         }
     }
 
     /// A change of one balance.
     fn alter(call: impl Into<Call>, kind: Kind, action: impl FnOnce(Tokens) -> Alteration) -> Result<Self, Error> {
-        let (items, own) = gather(call.into(), kind, Under::NOTHING.draw)?;
+        let (items, slot) = gather(call.into(), kind, Under::NOTHING.draw)?;
         let Item { target, action: ask } = items.into_iter().next().expect("a change is asked of one key");
-        Ok(Self { action: Action::Alter(Item { target, action: action(ask.cost()) }), own })
+        Ok(Self { action: Action::Alter(Item { target, action: action(ask.cost()) }), slot })
     }
 
     /// Settles charges, and uses up their stored call, if there is one.
     fn settle(receipt: Receipt, end: End) -> Result<Self, Error> {
-        let own = OwnRow::of_receipt(&receipt)?.map(Box::new);
-        Ok(Self { action: Action::Settle(Settling::of(receipt.charges, end)?), own })
+        let slot = CallSlot::of_receipt(&receipt)?.map(Box::new);
+        Ok(Self { action: Action::Settle(Settling::of(receipt.charges, end)?), slot })
     }
 
     /// Puts each limit and key under its override.
@@ -295,17 +295,17 @@ impl Operation {
 
     /// Whether it may have been carried out before.
     pub(crate) fn is_once(&self) -> bool {
-        self.own.as_ref().is_some_and(|own| own.is_once())
+        self.slot.as_ref().is_some_and(|slot| slot.is_once())
     }
 
-    /// Whether it has a row of its own.
+    /// Whether it is stored.
     pub(crate) fn is_stored(&self) -> bool {
-        self.own.is_some()
+        self.slot.is_some()
     }
 
     /// The span after which its tokens come back by themselves, if they do.
     pub(crate) fn lapses(&self) -> Option<Duration> {
-        self.own.as_ref()?.lapses()
+        self.slot.as_ref()?.lapses()
     }
 
     /// Whether it asks a limit that counts its holders.
@@ -362,6 +362,6 @@ impl Operation {
             |item: &Item<Ask>| matches!(item.target.limit.kind, LimitKind::Concurrency | LimitKind::Wallet);
         let check =
             |items: &[Item<Ask>]| if items.iter().any(is_no_bucket) { Err(()) } else { possible(items).map_err(drop) };
-        keep_right(items, check).is_ok().then_some(Self { own: None, ..self })
+        keep_right(items, check).is_ok().then_some(Self { slot: None, ..self })
     }
 }

@@ -45,7 +45,7 @@ impl Operation {
             Err(denied) => return Some(Answer::Denied(denied)),
         };
         let is_unlimited = |items: &[Item<Ask>]| items.iter().all(|item| item.target.is_unlimited());
-        if self.own.is_some() || !alternatives(self.asked()).nth(alternative).is_some_and(is_unlimited) {
+        if self.slot.is_some() || !alternatives(self.asked()).nth(alternative).is_some_and(is_unlimited) {
             return None;
         }
         // The alternatives before it are denied, so no row is needed.

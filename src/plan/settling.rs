@@ -1,7 +1,7 @@
-use super::own_row::{OwnRow, Role};
+use super::call_slot::{CallSlot, Role};
 use super::rows::{RowId, RowRange};
 use crate::algebra::Timestamp;
-use crate::call::{CallError, CallRow};
+use crate::call::{CallError, StoredCall};
 use crate::error::Error;
 use crate::receipt::{Charge, ChargeKind, Receipt, by_request};
 use crate::tokens::{Tokens, TokensError};
@@ -83,9 +83,9 @@ impl Settling {
 
     /// The stored call of this name, as far as its receipt describes it. That is enough for a settlement at costs,
     /// which depends neither on the lapse of the call nor on its reported use.
-    pub(super) fn assumed(&self, OwnRow { name, role, .. }: &OwnRow) -> Option<CallRow> {
+    pub(super) fn assumed(&self, CallSlot { name, role, .. }: &CallSlot) -> Option<StoredCall> {
         let (End::Costs(_), Role::Use { .. }) = (&self.end, role) else { return None };
-        Some(CallRow {
+        Some(StoredCall {
             name: name.clone(),
             asked: 0,
             charges: self.charges.clone(),

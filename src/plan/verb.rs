@@ -1,5 +1,5 @@
 use crate::algebra::Rest;
-use crate::call::{Call, CallRow, Request};
+use crate::call::{Call, Request, StoredCall};
 use crate::receipt::Receipt;
 use crate::tokens::Tokens;
 
@@ -45,7 +45,7 @@ pub enum Verb {
     Release(Receipt),
     /// Gives back the charges of a stored call, less the use that was reported, if the call is due. Otherwise nothing
     /// changes.
-    Lapse(CallRow),
+    Lapse(StoredCall),
 }
 
 impl Verb {

@@ -11,7 +11,7 @@ use super::fault::{database, unreaped, unwritten};
 use super::found::index;
 use super::wire::Corrupt;
 use crate::algebra::Timestamp;
-use crate::call::{CallName, CallRow};
+use crate::call::{CallId, StoredCall};
 use crate::error::{Error, Step};
 use crate::key::Key;
 use crate::plan::{CallChange, Plan};
@@ -20,7 +20,7 @@ use crate::tokens::Tokens;
 /// Calls that have lapsed.
 #[derive(Debug)]
 pub(crate) struct Lapsed {
-    pub(crate) calls: Vec<CallRow>,
+    pub(crate) calls: Vec<StoredCall>,
     /// The number of other lapsed calls, which this release cannot read.
     pub(crate) unreadable: u64,
     /// When the last of all these calls had lapsed.
@@ -57,7 +57,7 @@ macro_rules! on_calls {
 impl Store<'_> {
     /// Reads the calls that a plan must know, without a lock; `None` for a missing one. It does not read a call that a
     /// settlement may assume, because [`swap`](Self::swap) checks it.
-    pub(crate) async fn peek_calls(&mut self, plan: &Plan) -> Result<Vec<Option<CallRow>>, Error> {
+    pub(crate) async fn peek_calls(&mut self, plan: &Plan) -> Result<Vec<Option<StoredCall>>, Error> {
         let (mut known, mut asked) = (plan.assumed(), plan.asked_names());
         asked.retain(|name| known[*name].is_none());
         for (names, places) in by_part(plan, &asked) {
@@ -68,7 +68,7 @@ impl Store<'_> {
     }
 
     /// Locks the calls that a plan must know, and reads them; `None` for a missing one.
-    pub(crate) async fn lock_calls(&mut self, plan: &Plan) -> Result<Vec<Option<CallRow>>, Error> {
+    pub(crate) async fn lock_calls(&mut self, plan: &Plan) -> Result<Vec<Option<StoredCall>>, Error> {
         let (mut known, asked) = (vec![None; plan.names().len()], plan.asked_names());
         for (names, places) in by_part(plan, &asked) {
             let rows = on_calls!(self, &names, "src/store/sql/lock_calls.sql");
@@ -78,11 +78,11 @@ impl Store<'_> {
     }
 
     /// Writes the changes of calls that the transaction has locked, and inserts new ones.
-    pub(crate) async fn save_calls(&mut self, names: &[CallName], changes: &[CallChange]) -> Result<(), Error> {
+    pub(crate) async fn save_calls(&mut self, names: &[CallId], changes: &[CallChange]) -> Result<(), Error> {
         let mut changes: Vec<_> = changes.iter().collect();
         changes.sort_by_key(|change| change.name());
         for piece in changes.chunk_by(|one, other| names[one.name()].part == names[other.name()].part) {
-            let some = |wanted: fn(&CallChange) -> bool| -> Vec<&CallName> {
+            let some = |wanted: fn(&CallChange) -> bool| -> Vec<&CallId> {
                 piece.iter().filter(|change| wanted(change)).map(|change| &names[change.name()]).collect()
             };
             let new = CallColumns::of(piece.iter().filter_map(|change| change.row()));
@@ -121,7 +121,7 @@ impl Store<'_> {
     }
 
     /// Stores the use of a call so far, outside of a transaction.
-    pub(crate) async fn report_call(&mut self, call: &CallName, used: Tokens) -> Result<(), Error> {
+    pub(crate) async fn report_call(&mut self, call: &CallId, used: Tokens) -> Result<(), Error> {
         let (part, key) = (part_number(call.part), call.key().as_str());
         let reported = query_file!("src/store/sql/report_call.sql", part, call.name(), key, call.id(), used.micros());
         let reported = self.fetch(reported).await.map_err(failed(Step::Save, call))?;
@@ -149,7 +149,7 @@ impl Store<'_> {
         let name = |row: &PgRow| {
             let (name, key, id): (String, String, String) = (row.try_get(0)?, row.try_get(1)?, row.try_get(2)?);
             let key = Key::try_from(key).map_err(|error| sqlx::Error::Decode(error.into()))?;
-            Ok::<_, sqlx::Error>(CallName { part, name: name.into(), key, id: id.into() })
+            Ok::<_, sqlx::Error>(CallId { part, name: name.into(), key, id: id.into() })
         };
         let last = rows.last().map(|row| row.try_get(8)).transpose().map_err(unreaped)?;
         let mut lapsed = Lapsed { calls: Vec::with_capacity(rows.len()), unreadable: 0, last };
@@ -169,7 +169,7 @@ impl Store<'_> {
 }
 
 impl<'c> CallColumns<'c> {
-    pub(super) fn of(rows: impl Iterator<Item = &'c CallRow>) -> Self {
+    pub(super) fn of(rows: impl Iterator<Item = &'c StoredCall>) -> Self {
         let mut new = Self::default();
         for row in rows {
             new.names.push(row.name.name());
@@ -189,8 +189,8 @@ impl<'c> CallColumns<'c> {
 
 /// Adds the calls that were found for some names, by numbers that count from 1.
 fn add(
-    known: &mut [Option<CallRow>],
-    names: &[&CallName],
+    known: &mut [Option<StoredCall>],
+    names: &[&CallId],
     places: &[usize],
     found: Result<Vec<PgRow>, sqlx::Error>,
 ) -> Result<(), sqlx::Error> {
@@ -202,10 +202,10 @@ fn add(
 }
 
 /// Reads a call, whose columns begin at a number.
-fn call(name: CallName, row: &PgRow, first: usize) -> Result<CallRow, sqlx::Error> {
+fn call(name: CallId, row: &PgRow, first: usize) -> Result<StoredCall, sqlx::Error> {
     let (charges, answer): (String, Option<String>) = (row.try_get(first + 1)?, row.try_get(first + 2)?);
     let unreadable = |_| sqlx::Error::Decode(Box::new(Corrupt { fault: "a call cannot be read", place: 0 }));
-    Ok(CallRow {
+    Ok(StoredCall {
         name,
         asked: row.try_get(first)?,
         charges: serde_json::from_str(&charges).map_err(unreadable)?,
@@ -223,18 +223,18 @@ fn json(value: &impl Serialize) -> String {
 }
 
 /// Some names of a plan, in lock order, and their places, divided by part: one statement for each piece.
-fn by_part<'p>(plan: &'p Plan, places: &'p [usize]) -> impl Iterator<Item = (Vec<&'p CallName>, &'p [usize])> {
+fn by_part<'p>(plan: &'p Plan, places: &'p [usize]) -> impl Iterator<Item = (Vec<&'p CallId>, &'p [usize])> {
     let name = |place: &usize| &plan.names()[*place];
     let pieces = places.chunk_by(move |one, other| name(one).part == name(other).part);
     pieces.map(move |places| (places.iter().map(name).collect(), places))
 }
 
-fn failed(step: Step, name: &CallName) -> impl FnOnce(sqlx::Error) -> Error {
+fn failed(step: Step, name: &CallId) -> impl FnOnce(sqlx::Error) -> Error {
     move |source| database(step, name.name(), source)
 }
 
 /// Fails if a trigger or a policy keeps a call from being written.
-fn expect(written: Result<Vec<PgRow>, sqlx::Error>, count: usize, name: &CallName) -> Result<(), Error> {
+fn expect(written: Result<Vec<PgRow>, sqlx::Error>, count: usize, name: &CallId) -> Result<(), Error> {
     let written = written.map_err(failed(Step::Save, name))?;
     if written.len() == count { Ok(()) } else { Err(unwritten(&name.name)) }
 }

@@ -7,7 +7,7 @@ use super::columns::{self, Columns, Values};
 use super::fault::{failed, unwritten};
 use super::{Store, by_table_and_part};
 use crate::algebra::{State, Timestamp};
-use crate::call::CallName;
+use crate::call::CallId;
 use crate::error::{Error, Step};
 use crate::limit::Storage;
 use crate::plan::{CallChange, Change, RowId};
@@ -46,7 +46,7 @@ impl Store<'_> {
         &mut self,
         rows: &[RowId],
         changes: &[Change],
-        names: &[CallName],
+        names: &[CallId],
         calls: &[CallChange],
         xid: i64,
     ) -> Result<(), Error> {
@@ -121,16 +121,16 @@ impl Store<'_> {
         &mut self,
         rows: &[RowId],
         changes: &[Change],
-        names: &[CallName],
+        names: &[CallId],
         calls: &[CallChange],
         xid: Option<i64>,
     ) -> Result<usize, sqlx::Error> {
         let new = CallColumns::of(calls.iter().filter_map(CallChange::row));
         let read: Vec<_> = calls.iter().filter(|call| call.row().is_none()).collect();
         let of_read = || read.iter().map(|call| &names[call.name()]);
-        let limits: Vec<_> = of_read().map(CallName::name).collect();
+        let limits: Vec<_> = of_read().map(CallId::name).collect();
         let keys: Vec<_> = of_read().map(|name| name.key().as_str()).collect();
-        let ids: Vec<_> = of_read().map(CallName::id).collect();
+        let ids: Vec<_> = of_read().map(CallId::id).collect();
         let kept: Vec<_> = read.iter().map(|call| matches!(call, CallChange::Use { .. })).collect();
         let [(ephemeral, ephemeral_values), (durable, durable_values)] = by_table(rows, changes);
         let written = self

@@ -21,7 +21,7 @@ use super::fault::{failed, failed_among};
 use super::found::{Found, Version};
 use super::{Store, by_table_and_part};
 use crate::algebra::{List, Timestamp};
-use crate::call::CallRow;
+use crate::call::StoredCall;
 use crate::error::{Error, Step};
 use crate::plan::{CallChange, Change, RowId};
 
@@ -88,7 +88,7 @@ impl Store<'_> {
         &mut self,
         rows: &[RowId],
         found: &Found,
-        known: &[Option<CallRow>],
+        known: &[Option<StoredCall>],
         swap: &Swap<'_>,
     ) -> Result<Vec<usize>, Error> {
         let groups: Vec<_> = swap.rows.iter().map(|row| number(row.group)).collect();
@@ -144,7 +144,7 @@ impl Store<'_> {
     async fn swap_calls(
         &mut self,
         rows: &SwapRows<'_>,
-        known: &[Option<CallRow>],
+        known: &[Option<StoredCall>],
         swap: &Swap<'_>,
     ) -> Result<Vec<PgRow>, sqlx::Error> {
         let (new, used): (Vec<_>, Vec<_>) = swap.calls.iter().partition(|call| call.change.row().is_some());

@@ -8,14 +8,14 @@ use std::collections::BTreeMap;
 use chrono::{DateTime, Utc};
 use serde_json::json;
 use tollgate::algebra::{Account, Ask, State, Terms, Timestamp, TooDeep, Verdict};
-use tollgate::plan::{Answer, CallChange, CallName, CallRow, Change, Exception, Plan, RowId, Under, Verb};
+use tollgate::plan::{Answer, CallChange, CallId, Change, Exception, Plan, RowId, StoredCall, Under, Verb};
 use tollgate::{Balance, Charge, Denied, Error, Grant, Key, Limit, Receipt, Request, Settlement, Tokens};
 
 #[derive(Clone, Debug, Default)]
 pub(crate) struct World {
     pub(crate) rows: BTreeMap<RowId, State>,
     /// The stored calls.
-    pub(crate) calls: BTreeMap<CallName, CallRow>,
+    pub(crate) calls: BTreeMap<CallId, StoredCall>,
     /// The number of ids drawn so far.
     ids: u128,
 }
@@ -162,7 +162,7 @@ impl World {
     }
 
     /// The stored calls that lapse.
-    pub(crate) fn lapsing(&self) -> Vec<CallRow> {
+    pub(crate) fn lapsing(&self) -> Vec<StoredCall> {
         self.calls.values().filter(|row| row.lapses_at.is_some()).cloned().collect()
     }
 

@@ -16,7 +16,7 @@ use super::connection::{Connection, within};
 use super::memory::Reading;
 use super::reply::{QueuedCall, Reply};
 use super::shared::Shared;
-use crate::call::CallRow;
+use crate::call::StoredCall;
 use crate::error::{Error, Step};
 use crate::meter;
 use crate::plan::{Answer, Change, Outcome, Plan, RowId};
@@ -183,7 +183,7 @@ impl<'s> Batch<'s> {
     }
 
     /// Reads rows and calls. The first reading over a connection may find that somebody left it in a transaction.
-    async fn peek(&mut self) -> Result<(Found, Vec<Option<CallRow>>), Error> {
+    async fn peek(&mut self) -> Result<(Found, Vec<Option<StoredCall>>), Error> {
         let peeked = self.try_peek().await;
         let is_left = match &peeked {
             Ok((found, _)) if found.began.is_none() => self.is_left().await?,
@@ -205,7 +205,7 @@ impl<'s> Batch<'s> {
         }
     }
 
-    async fn try_peek(&mut self) -> Result<(Found, Vec<Option<CallRow>>), Error> {
+    async fn try_peek(&mut self) -> Result<(Found, Vec<Option<StoredCall>>), Error> {
         let (shared, rows) = (self.shared, self.plan.rows());
         let (asked, limit, mut store) = (Instant::now(), rows[0].name(), shared.store(&mut self.connection));
         let peek = async {
@@ -227,7 +227,7 @@ impl<'s> Batch<'s> {
     async fn swap(
         &mut self,
         found: &Found,
-        known: &[Option<CallRow>],
+        known: &[Option<StoredCall>],
         outcome: &Outcome,
         groups: &mut Groups,
     ) -> Option<Error> {

@@ -1,5 +1,5 @@
 use super::runtime;
-use crate::call::{Call, CallName};
+use crate::call::{Call, CallId};
 use crate::decision::Decision;
 use crate::error::{Error, Step};
 use crate::gate::connection::{Connection, within};
@@ -27,9 +27,9 @@ impl Gate {
     }
 
     /// Stores the tokens of a stored call that are used so far.
-    pub(crate) async fn report(&self, call: &CallName, used: Tokens) -> Result<(), Error> {
+    pub(crate) async fn report(&self, call: &CallId, used: Tokens) -> Result<(), Error> {
         let shared = &self.inner.shared;
-        let call = CallName { part: shared.settings.backend.parts.of(call.key()), ..call.clone() };
+        let call = CallId { part: shared.settings.backend.parts.of(call.key()), ..call.clone() };
         let mut connection = Connection::acquire_sound(shared, &shared.entry, call.name()).await?;
         let reporting = async { shared.store(&mut connection).report_call(&call, used).await };
         let reported = within(shared.settings.statement_timeout, Step::Save, call.name(), reporting).await;

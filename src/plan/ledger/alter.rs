@@ -5,16 +5,16 @@ use crate::call::Given;
 use crate::decision::Source;
 use crate::error::{Error, FitError};
 use crate::plan::alteration::Alteration;
+use crate::plan::call_slot::CallSlot;
 use crate::plan::item::{Item, Target};
-use crate::plan::own_row::OwnRow;
 use crate::tokens::Tokens;
 
 impl Ledger<'_> {
     /// Changes a balance, whatever it is, or looks at it.
-    pub(super) fn alter(&mut self, item: &Item<Alteration>, own: Option<&OwnRow>) -> Result<Balance, Error> {
+    pub(super) fn alter(&mut self, item: &Item<Alteration>, slot: Option<&CallSlot>) -> Result<Balance, Error> {
         let Item { target, action } = item;
         let limit = &target.limit.name;
-        if self.repeated(own)?.is_some() {
+        if self.repeated(slot)?.is_some() {
             return Ok(Balance { source: Source::Repeated, ..self.balance(target) });
         }
         self.expect_one_money(target)?;
@@ -36,8 +36,8 @@ impl Ledger<'_> {
         };
         let (decided_at, before) = (account.now(), account.balance());
         self.write(target, portions);
-        if let Some(own) = own {
-            self.write_call(own, Some(own.written(Vec::new(), decided_at, Given::default())));
+        if let Some(slot) = slot {
+            self.write_call(slot, Some(slot.written(Vec::new(), decided_at, Given::default())));
         }
         let before = matches!(action, Alteration::Debit(_)).then_some(before);
         Ok(Balance { before, ..self.balance(target) })

@@ -1,5 +1,5 @@
 use crate::algebra::State;
-use crate::call::CallRow;
+use crate::call::StoredCall;
 
 /// A row to write.
 #[derive(Clone, Debug, Eq, PartialEq)]
@@ -16,7 +16,7 @@ pub struct Change {
 #[allow(missing_docs, reason = "said above")]
 pub enum CallChange {
     /// The stored call was not there.
-    Insert { call: usize, name: usize, row: CallRow },
+    Insert { call: usize, name: usize, row: StoredCall },
     /// Its receipt is used, and it no longer lapses.
     Use { call: usize, name: usize },
     /// The stored call is deleted.
@@ -37,7 +37,7 @@ impl CallChange {
     }
 
     /// The row that is inserted, if one is.
-    pub(crate) fn row(&self) -> Option<&CallRow> {
+    pub(crate) fn row(&self) -> Option<&StoredCall> {
         if let Self::Insert { row, .. } = self { Some(row) } else { None }
     }
 }

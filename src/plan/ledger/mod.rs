@@ -12,12 +12,12 @@ mod taken;
 mod tests;
 
 use super::answer::Answer;
+use super::call_slot::CallSlot;
 use super::item::Target;
 use super::operation::{Action, Operation};
-use super::own_row::OwnRow;
 use super::rows::RowRange;
 use crate::algebra::{Account, Portion, State, Timestamp};
-use crate::call::CallRow;
+use crate::call::StoredCall;
 use crate::error::{Error, FitError};
 use crate::text::Text;
 pub use change::{CallChange, Change};
@@ -25,7 +25,7 @@ pub use change::{CallChange, Change};
 /// The rows and the stored calls of a plan while its calls are decided over them, one after another.
 pub(super) struct Ledger<'p> {
     states: Vec<Option<State>>,
-    calls: Vec<StoredCall>,
+    calls: Vec<Entry>,
     /// The chosen rows, if rows are chosen: one for each item of the plan's only call. Each item takes only from its
     /// chosen row.
     chosen: &'p [usize],
@@ -34,41 +34,46 @@ pub(super) struct Ledger<'p> {
     current: usize,
 }
 
-/// A stored call, if it is there, and the call of the plan that has changed it last.
+/// The entry of a stored call, if there is one, and the call of the plan that has changed it last.
 #[derive(Clone)]
-struct StoredCall {
-    row: Option<CallRow>,
+struct Entry {
+    row: Option<StoredCall>,
     changed_by: Option<usize>,
 }
 
 /// The rows and the stored call that a call may change, as they were before.
 struct Saved {
     states: Vec<(usize, Option<State>)>,
-    call: Option<(usize, StoredCall)>,
+    call: Option<(usize, Entry)>,
 }
 
 impl<'p> Ledger<'p> {
-    pub(super) fn new(chosen: &'p [usize], found: &[Option<State>], known: &[Option<CallRow>], now: Timestamp) -> Self {
-        let calls = known.iter().map(|row| StoredCall { row: row.clone(), changed_by: None }).collect();
+    pub(super) fn new(
+        chosen: &'p [usize],
+        found: &[Option<State>],
+        known: &[Option<StoredCall>],
+        now: Timestamp,
+    ) -> Self {
+        let calls = known.iter().map(|row| Entry { row: row.clone(), changed_by: None }).collect();
         Self { states: found.to_vec(), calls, chosen, now, current: 0 }
     }
 
     /// Decides a call of the plan.
     pub(super) fn answer(&mut self, place: usize, call: &Operation) -> Result<Answer, Error> {
         self.current = place;
-        let own = call.own.as_deref();
+        let slot = call.slot.as_deref();
         match &call.action {
-            Action::Take(items) => self.take(items, own),
+            Action::Take(items) => self.take(items, slot),
             Action::Check(items) => {
                 let saved = self.saved(call);
-                let answer = self.take(items, own);
+                let answer = self.take(items, slot);
                 self.restore(saved);
                 answer.map(Answer::untaken)
             }
-            Action::Alter(item) => self.alter(item, own).map(Answer::Done),
+            Action::Alter(item) => self.alter(item, slot).map(Answer::Done),
             Action::Settle(settling) => {
                 let saved = self.saved(call);
-                let settled = self.settle(settling, own);
+                let settled = self.settle(settling, slot);
                 if settled.is_err() {
                     self.restore(saved);
                 }
@@ -78,14 +83,18 @@ impl<'p> Ledger<'p> {
     }
 
     /// The rows and the stored calls that differ from those that were found.
-    pub(super) fn changes(self, found: &[Option<State>], known: &[Option<CallRow>]) -> (Vec<Change>, Vec<CallChange>) {
+    pub(super) fn changes(
+        self,
+        found: &[Option<State>],
+        known: &[Option<StoredCall>],
+    ) -> (Vec<Change>, Vec<CallChange>) {
         let rows = self.states.into_iter().zip(found).enumerate();
         let changed = rows.filter_map(|(row, (state, found))| {
             let state = state.filter(|state| Some(state) != found.as_ref())?;
             Some(Change { row, state })
         });
         let calls = self.calls.into_iter().zip(known).enumerate();
-        let calls = calls.filter_map(|(name, (StoredCall { row, changed_by }, known))| {
+        let calls = calls.filter_map(|(name, (Entry { row, changed_by }, known))| {
             let call = changed_by?;
             match (known, row) {
                 (None, Some(row)) => Some(CallChange::Insert { call, name, row }),
@@ -111,8 +120,8 @@ impl<'p> Ledger<'p> {
     }
 
     /// The stored call of a call, if it is there.
-    fn stored(&self, own: Option<&OwnRow>) -> Option<&CallRow> {
-        self.calls[own?.place].row.as_ref()
+    fn stored(&self, slot: Option<&CallSlot>) -> Option<&StoredCall> {
+        self.calls[slot?.place].row.as_ref()
     }
 
     fn write(&mut self, target: &Target, portions: Vec<Portion>) {
@@ -121,15 +130,15 @@ impl<'p> Ledger<'p> {
         }
     }
 
-    fn write_call(&mut self, own: &OwnRow, row: Option<CallRow>) {
-        self.calls[own.place] = StoredCall { row, changed_by: Some(self.current) };
+    fn write_call(&mut self, slot: &CallSlot, row: Option<StoredCall>) {
+        self.calls[slot.place] = Entry { row, changed_by: Some(self.current) };
     }
 
     fn saved(&self, call: &Operation) -> Saved {
         let places = call.rows().flat_map(RowRange::places);
         Saved {
             states: places.map(|place| (place, self.states[place].clone())).collect(),
-            call: call.own.as_ref().map(|own| (own.place, self.calls[own.place].clone())),
+            call: call.slot.as_ref().map(|slot| (slot.place, self.calls[slot.place].clone())),
         }
     }
 

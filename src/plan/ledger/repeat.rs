@@ -1,19 +1,19 @@
 use super::Ledger;
 use crate::algebra::Ask;
-use crate::call::CallRow;
+use crate::call::StoredCall;
 use crate::decision::{Grant, Source};
 use crate::error::Error;
 use crate::plan::answer::Answer;
+use crate::plan::call_slot::{CallSlot, Role};
 use crate::plan::item::Item;
-use crate::plan::own_row::{OwnRow, Role};
 use crate::receipt::{Charge, Receipt};
 use crate::tokens::Tokens;
 
 impl Ledger<'_> {
     /// The stored call that a call repeats, if it does.
-    pub(super) fn repeated(&self, own: Option<&OwnRow>) -> Result<Option<&CallRow>, Error> {
-        match (own, self.stored(own)) {
-            (Some(OwnRow { name, role: Role::Write { asked, .. }, .. }), Some(row)) if row.asked != *asked => {
+    pub(super) fn repeated(&self, slot: Option<&CallSlot>) -> Result<Option<&StoredCall>, Error> {
+        match (slot, self.stored(slot)) {
+            (Some(CallSlot { name, role: Role::Write { asked, .. }, .. }), Some(row)) if row.asked != *asked => {
                 Err(Error::OnceMismatch { limit: name.name.clone().into() })
             }
             (_, row) => Ok(row),
@@ -21,7 +21,7 @@ impl Ledger<'_> {
     }
 
     /// The same grant again, with the present balances.
-    pub(super) fn repeat(&self, row: &CallRow, items: &[Item<Ask>]) -> Result<Answer, Error> {
+    pub(super) fn repeat(&self, row: &StoredCall, items: &[Item<Ask>]) -> Result<Answer, Error> {
         let mut receipt = row.receipt();
         for lease in receipt.charges.iter_mut().filter(|charge| charge.lease.is_some()) {
             self.expect_held(lease, items)?;
@@ -61,7 +61,7 @@ impl Ledger<'_> {
     }
 }
 
-impl CallRow {
+impl StoredCall {
     /// The receipt that its caller got.
     pub(super) fn receipt(&self) -> Receipt {
         let lapses_at = Some(self.lapses_at.unwrap_or(self.kept_until));
@@ -70,7 +70,7 @@ impl CallRow {
 }
 
 /// The tokens that a stored call has charged to an item.
-fn charged(row: &CallRow, item: &Item<Ask>) -> Tokens {
+fn charged(row: &StoredCall, item: &Item<Ask>) -> Tokens {
     let costs = row.charges.iter().filter(|charge| is_charged(charge, item)).map(|charge| charge.cost);
     costs.fold(Tokens::ZERO, |sum, cost| sum.checked_add(cost).unwrap_or(Tokens::MAX))
 }

@@ -1,8 +1,8 @@
 use super::{Ledger, unfit};
 use crate::algebra::{Settled, State, Timestamp, Unsettled};
-use crate::call::CallRow;
+use crate::call::StoredCall;
 use crate::error::{Error, FitError};
-use crate::plan::own_row::{OwnRow, Role};
+use crate::plan::call_slot::{CallSlot, Role};
 use crate::plan::settlement::Settlement;
 use crate::plan::settling::{End, Settling, by_charge};
 use crate::receipt::{Charge, ChargeKind, by_request};
@@ -11,15 +11,15 @@ use crate::tokens::Tokens;
 
 impl Ledger<'_> {
     /// Settles the charges of a receipt, or of a stored call.
-    pub(super) fn settle(&mut self, settling: &Settling, own: Option<&OwnRow>) -> Result<Settlement, Error> {
+    pub(super) fn settle(&mut self, settling: &Settling, slot: Option<&CallSlot>) -> Result<Settlement, Error> {
         let Settling { charges, rows, end } = settling;
-        let known = own.and_then(|own| self.calls[own.place].row.as_ref());
+        let known = slot.and_then(|slot| self.calls[slot.place].row.as_ref());
         let known = known.filter(|row| !row.used && is_of(charges, row));
-        match (own, known) {
-            (Some(OwnRow { name, role: Role::Use { lapses_at }, .. }), None) => {
+        match (slot, known) {
+            (Some(CallSlot { name, role: Role::Use { lapses_at }, .. }), None) => {
                 return Err(gone(&name.name, *lapses_at, self.now));
             }
-            (Some(OwnRow { role: Role::Lapse, .. }), row) if !row.is_some_and(|row| row.is_due(self.now)) => {
+            (Some(CallSlot { role: Role::Lapse, .. }), row) if !row.is_some_and(|row| row.is_due(self.now)) => {
                 return Ok(Settlement { charges: Vec::new(), observed_at: self.now.into(), overdrawn: Vec::new() });
             }
             _ => {}
@@ -34,9 +34,9 @@ impl Ledger<'_> {
                 overdrawn.push((charge.clone(), [before, self.states[rows.place].clone()]));
             }
         }
-        if let Some(own) = own {
-            let spent = known.cloned().and_then(CallRow::spent);
-            self.write_call(own, spent);
+        if let Some(slot) = slot {
+            let spent = known.cloned().and_then(StoredCall::spent);
+            self.write_call(slot, spent);
         }
         Ok(Settlement { charges: settled, observed_at: self.now.into(), overdrawn })
     }
@@ -48,7 +48,7 @@ impl Ledger<'_> {
         row: Option<&State>,
         cost: Tokens,
         Settling { charges, end, .. }: &Settling,
-        known: Option<&CallRow>,
+        known: Option<&StoredCall>,
     ) -> Result<(Charge, Option<State>), Error> {
         let limit = &charge.limit;
         let unsettled = |fault| match fault {
@@ -85,7 +85,7 @@ impl Ledger<'_> {
     }
 }
 
-impl CallRow {
+impl StoredCall {
     /// Uses its receipt. The id stays stored if the call may be repeated.
     fn spent(self) -> Option<Self> {
         self.answer.is_some().then_some(Self { used: true, lapses_at: None, ..self })
@@ -97,7 +97,7 @@ impl CallRow {
 }
 
 /// The cost of each charge.
-fn costs(charges: &[Charge], end: &End, known: Option<&CallRow>) -> Vec<Tokens> {
+fn costs(charges: &[Charge], end: &End, known: Option<&StoredCall>) -> Vec<Tokens> {
     match (end, known) {
         (End::Costs(costs), _) => costs.clone(),
         (End::Reported, Some(row)) => {
@@ -109,7 +109,7 @@ fn costs(charges: &[Charge], end: &End, known: Option<&CallRow>) -> Vec<Tokens> 
 }
 
 /// Whether charges are those of a stored call, and not of one that had its id before. Leases may have been renewed.
-fn is_of(charges: &[Charge], row: &CallRow) -> bool {
+fn is_of(charges: &[Charge], row: &StoredCall) -> bool {
     let facts = |charge: &Charge| (charge.cost, charge.before, charge.ready_at, charge.lease);
     charges.iter().map(facts).eq(row.charges.iter().map(facts))
 }

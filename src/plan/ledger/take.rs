@@ -7,9 +7,9 @@ use crate::decision::{Denied, DeniedBy, Grant, Source};
 use crate::error::{Error, FitError};
 use crate::plan::alternatives::{alternatives, possible};
 use crate::plan::answer::Answer;
+use crate::plan::call_slot::CallSlot;
 use crate::plan::item::Item;
 use crate::plan::overruled::denied;
-use crate::plan::own_row::OwnRow;
 use crate::receipt::{Charge, Receipt};
 use crate::standing::Standing;
 use crate::tokens::Tokens;
@@ -24,20 +24,20 @@ struct Tried {
 
 impl Ledger<'_> {
     /// Takes from the first alternative that is granted.
-    pub(super) fn take(&mut self, items: &[Item<Ask>], own: Option<&OwnRow>) -> Result<Answer, Error> {
-        if let Some(row) = self.repeated(own)? {
+    pub(super) fn take(&mut self, items: &[Item<Ask>], slot: Option<&CallSlot>) -> Result<Answer, Error> {
+        if let Some(row) = self.repeated(slot)? {
             return self.repeat(row, items);
         }
         let (mut least, mut fault) = (None::<Denied>, None);
         for alternative in alternatives(items) {
             // For a call that is not stored, `Operation::of` has left out impossible alternatives.
-            if own.is_some()
+            if slot.is_some()
                 && let Err(error) = possible(alternative)
             {
                 fault.get_or_insert(error);
                 continue;
             }
-            match self.take_all(alternative, own)? {
+            match self.take_all(alternative, slot)? {
                 Answer::Denied(denied) => least = Some(Denied::soonest(least, denied)),
                 granted => return Ok(granted),
             }
@@ -46,7 +46,7 @@ impl Ledger<'_> {
     }
 
     /// Takes from every limit of an alternative or from none.
-    fn take_all(&mut self, items: &[Item<Ask>], own: Option<&OwnRow>) -> Result<Answer, Error> {
+    fn take_all(&mut self, items: &[Item<Ask>], slot: Option<&CallSlot>) -> Result<Answer, Error> {
         if let Some(denied) = denied(items, self.now) {
             return Ok(Answer::Denied(denied));
         }
@@ -54,7 +54,7 @@ impl Ledger<'_> {
         let Tried { taken, refusals, refused_at } = self.try_items(items, &shares)?;
         let untouched = || told(items).map(|(_, item)| self.untouched(item)).collect();
         let denied = Denied::among(refusals, untouched, self.now.into(), refused_at.into(), Source::Database);
-        Ok(denied.map_or_else(|| self.grant(items, &shares, taken, own), Answer::Denied))
+        Ok(denied.map_or_else(|| self.grant(items, &shares, taken, slot), Answer::Denied))
     }
 
     /// Asks each item, without a change to the rows.
@@ -97,7 +97,7 @@ impl Ledger<'_> {
     }
 
     /// Charges the tokens that an alternative takes.
-    fn grant(&mut self, items: &[Item<Ask>], shares: &Shares, taken: Vec<Taken>, own: Option<&OwnRow>) -> Answer {
+    fn grant(&mut self, items: &[Item<Ask>], shares: &Shares, taken: Vec<Taken>, slot: Option<&CallSlot>) -> Answer {
         let remaining = taken.iter().map(|taken| taken.remaining).min().unwrap_or(Tokens::MAX);
         // A grant is dated by its earliest row: with a later date a window would give back tokens that it has refilled.
         let decided_at = taken.iter().map(|taken| taken.at).min().unwrap_or(self.now);
@@ -107,11 +107,11 @@ impl Ledger<'_> {
         let standings = told(items).map(|(place, item)| self.granted(item, shares.ask(place, item))).collect();
         let first = items[0].action;
         let (amount, alternative) = (first.cost(), first.place.alternative);
-        let receipt = if let Some(own) = own {
+        let receipt = if let Some(slot) = slot {
             let given = Given { ready_at: waits, part: shares.part, alternative };
-            let row = own.written(charges, decided_at, given);
+            let row = slot.written(charges, decided_at, given);
             let receipt = row.receipt();
-            self.write_call(own, Some(row));
+            self.write_call(slot, Some(row));
             receipt
         } else {
             Receipt::from(charges)

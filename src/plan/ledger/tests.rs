@@ -3,16 +3,16 @@
 use crate::algebra::{State, Timestamp};
 use crate::call::Call;
 use crate::plan::tests::{BUCKET, NOW, SLOTS, decided, receipt, unlimited, used};
-use crate::plan::{Answer, CallRow, Outcome, Plan, Under, Verb};
+use crate::plan::{Answer, Outcome, Plan, StoredCall, Under, Verb};
 use crate::{DAY, Error, Grant, HOUR, Key, Limit, Receipt, SECOND, Tokens, split};
 
 /// The outcome of calls over rows, and over stored calls.
-fn over(calls: Vec<Verb>, found: &[Option<State>], known: &[Option<CallRow>]) -> Outcome {
+fn over(calls: Vec<Verb>, found: &[Option<State>], known: &[Option<StoredCall>]) -> Outcome {
     Plan::new(calls).unwrap().decide(found, known, NOW)
 }
 
 /// A call over missing rows: its receipt and its stored call.
-fn stored(call: impl Into<Call>) -> (Receipt, CallRow) {
+fn stored(call: impl Into<Call>) -> (Receipt, StoredCall) {
     let plan = Plan::new([Verb::consume(call)]).unwrap();
     let mut outcome = plan.decide(&vec![None; plan.rows().len()], &[None], NOW);
     let row = outcome.calls[0].row().unwrap().clone();

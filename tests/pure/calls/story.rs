@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use proptest::collection::vec;
 use proptest::prelude::*;
-use tollgate::plan::{Answer, CallName, Verb};
+use tollgate::plan::{Answer, CallId, Verb};
 use tollgate::{Call, Grant, Limit, LimitKind, MINUTE, Receipt, Tokens};
 
 use crate::world::{World, at, micros};
@@ -89,7 +89,7 @@ pub(super) struct Span {
 /// A charge, and the part of it that is kept.
 struct Charged {
     receipt: Option<Receipt>,
-    name: Option<CallName>,
+    name: Option<CallId>,
     cost: i64,
     kept: i64,
     /// Whether it was booked ahead.

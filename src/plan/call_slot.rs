@@ -3,16 +3,16 @@ use std::time::Duration;
 use super::rows::RowId;
 use crate::DAY;
 use crate::algebra::{Ask, Timestamp};
-use crate::call::{CallError, CallName, CallRow, Drawn, Given, Keeping, Once};
+use crate::call::{CallError, CallId, Drawn, Given, Keeping, Once, StoredCall};
 use crate::error::Error;
 use crate::hash::stable_hash;
 use crate::receipt::{Charge, Receipt};
 use crate::tokens::Tokens;
 
-/// The own row of a call.
+/// The slot of a call among the stored calls.
 #[derive(Clone, Debug)]
-pub(crate) struct OwnRow {
-    pub(super) name: CallName,
+pub(crate) struct CallSlot {
+    pub(super) name: CallId,
     /// The place of the name in its plan; 0 until it is planned.
     pub(super) place: usize,
     pub(super) role: Role,
@@ -43,7 +43,7 @@ impl Kind {
     }
 }
 
-/// How a call treats its row.
+/// How a call treats its slot.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Role {
     /// Writes the row, unless it is there.
@@ -60,8 +60,8 @@ pub(super) enum Role {
     Lapse,
 }
 
-impl OwnRow {
-    pub(super) fn new(name: CallName, role: Role) -> Self {
+impl CallSlot {
+    pub(super) fn new(name: CallId, role: Role) -> Self {
         Self { name, place: 0, role }
     }
 
@@ -79,7 +79,7 @@ impl OwnRow {
             Some(Once { id, span }) => (rows.next()?, id.into_string(), Some(span.unwrap_or(kind.remembered_for()))),
             None => (keeping.and(rows.min())?, drawn().to_string(), None),
         };
-        let name = CallName { part: row.part, name: row.name.clone(), key: row.key.clone(), id: id.into() };
+        let name = CallId { part: row.part, name: row.name.clone(), key: row.key.clone(), id: id.into() };
         Some(Self::new(name, Role::Write { asked: print(kind, keeping, asked), keeping, once }))
     }
 
@@ -109,12 +109,12 @@ impl OwnRow {
     }
 
     /// The row of a call that is carried out now.
-    pub(super) fn written(&self, charges: Vec<Charge>, charged_at: Timestamp, given: Given) -> CallRow {
+    pub(super) fn written(&self, charges: Vec<Charge>, charged_at: Timestamp, given: Given) -> StoredCall {
         let Role::Write { asked, keeping, once } = self.role else {
             unreachable!("only a call that is carried out writes its row")
         };
         let kept = keeping.map(|keeping| given.ready_at.unwrap_or(charged_at).plus(keeping.span()));
-        CallRow {
+        StoredCall {
             name: self.name.clone(),
             asked,
             charges,
