@@ -1,7 +1,7 @@
 use std::collections::HashMap;
 
 use tollgate::algebra::{Account, State, Terms, Timestamp};
-use tollgate::plan::{Answer, Change, Cut, Exception, Plan, RowId};
+use tollgate::plan::{Answer, AppliedOverride, Change, Cut, Plan, RowId};
 use tollgate::{Error, Key, Limit, SlowDown, Tokens};
 
 /// The rows of a simulation, and the cuts of its limits; a missing row is full. Grows with the keys that call, not with
@@ -50,7 +50,7 @@ impl RowMap {
     /// The balance at an instant.
     #[must_use]
     pub fn balance(&self, look: &Look, now: Timestamp) -> Tokens {
-        let slowed = self.exception(&look.limit, now).and_then(|exception| exception.numbers);
+        let slowed = self.applied(&look.limit, now).and_then(|applied| applied.numbers);
         let slowed = slowed.map(|limit| Terms::of(&limit, &look.key));
         // Not by the plan, whose answer would tell more than anybody draws.
         Account::new(slowed.as_ref().unwrap_or(&look.terms), &self.found(&look.plan), now).balance()
@@ -63,8 +63,8 @@ impl RowMap {
     }
 
     /// How a limit is slowed down at an instant, if it is.
-    pub(crate) fn exception(&self, limit: &Limit, now: Timestamp) -> Option<Exception> {
-        self.cut(limit)?.exception(limit, now)
+    pub(crate) fn applied(&self, limit: &Limit, now: Timestamp) -> Option<AppliedOverride> {
+        self.cut(limit)?.applied(limit, now)
     }
 
     /// Slows a limit down, as a report of trouble does.

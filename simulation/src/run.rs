@@ -91,7 +91,7 @@ impl Simulation {
     /// The place of a call's plan.
     fn plan(&mut self, call: &Arrival) -> Result<usize, Error> {
         let is_of = |(key, cost, _): &(Key, Option<Tokens>, Plan)| (key, *cost) == (&call.key, Some(call.cost));
-        let is_slowed = self.trial.rules.iter().any(|rule| self.rows.exception(&rule.limit, call.at).is_some());
+        let is_slowed = self.trial.rules.iter().any(|rule| self.rows.applied(&rule.limit, call.at).is_some());
         if let Some(place) = self.plans.iter().position(is_of).filter(|_| !is_slowed) {
             return Ok(place);
         }
@@ -113,7 +113,7 @@ impl Simulation {
 
     /// The plan of a call under the cuts of its limits.
     fn plan_of(&self, verb: Verb, at: Timestamp, draw: &dyn Fn() -> u128) -> Result<Plan, Error> {
-        Plan::under([verb], &Under { overrides: &|limit, _| self.rows.exception(limit, at), draw, ..Under::NOTHING })
+        Plan::under([verb], &Under { overrides: &|limit, _| self.rows.applied(limit, at), draw, ..Under::NOTHING })
     }
 
     /// Sends a call that was granted to the service. If it fails there, that is a report of trouble to all limits that

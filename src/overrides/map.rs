@@ -2,10 +2,10 @@ use std::collections::{BTreeMap, HashMap};
 
 use chrono::{DateTime, Utc};
 
-use super::row::{Override, exception};
+use super::row::{Override, applied};
 use crate::key::Key;
 use crate::limit::Limit;
-use crate::plan::Exception;
+use crate::plan::AppliedOverride;
 
 /// All overrides, by limit and key.
 #[derive(Debug, Default)]
@@ -63,9 +63,9 @@ impl Map {
         shares
     }
 
-    /// The exception that applies to a limit for a key at an instant.
-    pub(super) fn exception(&self, limit: &Limit, key: &Key, now: DateTime<Utc>) -> Option<Exception> {
-        exception(limit, now, || self.about(limit.name(), key).filter(|said| said.is_live(now)))
+    /// What the overrides make of a limit for a key at an instant.
+    pub(super) fn applied(&self, limit: &Limit, key: &Key, now: DateTime<Utc>) -> Option<AppliedOverride> {
+        applied(limit, now, || self.about(limit.name(), key).filter(|said| said.is_live(now)))
     }
 
     /// The overrides of a key, and then those of every key.

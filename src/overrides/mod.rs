@@ -26,7 +26,7 @@ use crate::key::Key;
 use crate::limit::Limit;
 use crate::lock;
 use crate::meter;
-use crate::plan::{Exception, OverrideOf};
+use crate::plan::{AppliedOverride, OverrideOf};
 use crate::session::{self, Right};
 use fault::failed;
 pub use fault::{OverrideError, SlowDownFault};
@@ -182,15 +182,15 @@ impl Overrides {
         self.inner.known(|known| known.map.about(limit, key).filter(|said| said.is_live(now)).cloned().collect())
     }
 
-    /// The exception that applies to a limit for a key at present.
+    /// What the overrides make of a limit for a key at present.
     #[cfg(feature = "unstable")]
     #[must_use]
-    pub fn of(&self, limit: &Limit, key: &Key) -> Option<Exception> {
-        self.exception(limit, key, None)
+    pub fn of(&self, limit: &Limit, key: &Key) -> Option<AppliedOverride> {
+        self.applied_at(limit, key, None)
     }
 
-    /// The exception that applies to a limit for a key, at an instant or at present.
-    pub(crate) fn exception(&self, limit: &Limit, key: &Key, at: Option<Timestamp>) -> Option<Exception> {
+    /// What the overrides make of a limit for a key, at an instant or at present.
+    pub(crate) fn applied_at(&self, limit: &Limit, key: &Key, at: Option<Timestamp>) -> Option<AppliedOverride> {
         self.each(at, |said| said(limit, key))
     }
 
@@ -201,7 +201,7 @@ impl Overrides {
         }
         self.inner.known(|known| {
             let now: DateTime<Utc> = at.unwrap_or_else(|| known.now()).into();
-            ask(&|limit, key| known.map.exception(limit, key, now))
+            ask(&|limit, key| known.map.applied(limit, key, now))
         })
     }
 

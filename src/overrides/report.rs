@@ -16,7 +16,7 @@ use crate::algebra::Timestamp;
 use crate::call::Request;
 use crate::key::Key;
 use crate::limit::Limit;
-use crate::plan::Exception;
+use crate::plan::AppliedOverride;
 use crate::session::{self, Right};
 use crate::slow_down::SlowDown;
 
@@ -112,7 +112,7 @@ impl Overrides {
     ) -> Result<Option<Override>, OverrideError> {
         let (limit, key) = asked(&request)?;
         let is_as_long = |said: &Override, _| said.ends_at.is_none_or(|end| end >= until);
-        if let Some(known) = self.reported(limit, key, Exception::PAUSE, is_as_long) {
+        if let Some(known) = self.reported(limit, key, AppliedOverride::PAUSE, is_as_long) {
             return Ok(Some(known));
         }
         let sql = sqlx::query(concat!(include_str!("pause.sql"), include_str!("row.sql")))

@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 use crate::algebra::Timestamp;
 use crate::key::Key;
 use crate::limit::{Limit, LimitKind, Storage, written};
-use crate::plan::{Cut, Exception, Ruling};
+use crate::plan::{AppliedOverride, Cut, Ruling};
 use crate::tokens::Tokens;
 
 /// An override of a limit, for a key or for every key: a row of `tollgate.overrides`. It is set by
@@ -114,7 +114,7 @@ impl Override {
     /// Whether it denies because trouble was [reported](super::Overrides::pause_until).
     #[must_use]
     pub fn is_pause(&self) -> bool {
-        self.effect == Effect::Deny && self.label == Exception::PAUSE
+        self.effect == Effect::Deny && self.label == AppliedOverride::PAUSE
     }
 
     fn ruling(&self) -> Option<Ruling> {
@@ -128,7 +128,7 @@ impl Override {
     }
 }
 
-/// The exception of a key, from all live overrides: its own, then those for every key, each group with the latest
+/// What all live overrides make of a limit for a key: its own, then those for every key, each group with the latest
 /// first. A deny counts before unlimited, and both count before numbers. Numbers that do not apply are passed over. Of
 /// slow-downs the smallest share counts, of the numbers that count.
 ///
@@ -136,16 +136,16 @@ impl Override {
 /// set; otherwise a campaign for all would end each contract. The ruling and the numbers are found apart, so that under
 /// a deny the balance still follows the contract. Numbers of another kind do not apply; otherwise a deploy that changes
 /// a kind would be an outage for each customer with numbers of his own.
-pub(super) fn exception<'a, L: Iterator<Item = &'a Override>>(
+pub(super) fn applied<'a, L: Iterator<Item = &'a Override>>(
     limit: &Limit,
     now: DateTime<Utc>,
     live: impl Fn() -> L,
-) -> Option<Exception> {
+) -> Option<AppliedOverride> {
     let (ruling, by_ruling) = live().filter_map(|said| Some((said.ruling()?, &said.label))).max().unzip();
     let (numbers, by_numbers) = live().find_map(|said| Some((said.renumbered(limit)?, &said.label))).unzip();
     let (share, by_share) = live().filter_map(|said| Some((said.share(now)?, &said.label))).min().unzip();
     let slowed = share.and_then(|share| numbers.as_ref().unwrap_or(limit).slowed(share));
     let (share, by_share) = (share.filter(|_| slowed.is_some()), by_share.filter(|_| slowed.is_some()));
     let label = by_ruling.or(by_share).or(by_numbers)?.clone();
-    Some(Exception { numbers: slowed.or(numbers), share, ruling, label })
+    Some(AppliedOverride { numbers: slowed.or(numbers), share, ruling, label })
 }

@@ -1,6 +1,6 @@
 use std::time::Duration;
 
-use super::exception::Exception;
+use super::applied::AppliedOverride;
 use crate::algebra::Timestamp;
 use crate::limit::Limit;
 use crate::slow_down::SlowDown;
@@ -61,8 +61,8 @@ impl Cut {
 
     /// A limit under this cut; `None` if it has no rate, or is not cut at this instant.
     #[must_use]
-    pub fn exception(self, limit: &Limit, now: Timestamp) -> Option<Exception> {
+    pub fn applied(self, limit: &Limit, now: Timestamp) -> Option<AppliedOverride> {
         let share = self.share_at(now)?;
-        Some(Exception { numbers: Some(limit.slowed(share)?), share: Some(share), ..Exception::default() })
+        Some(AppliedOverride { numbers: Some(limit.slowed(share)?), share: Some(share), ..AppliedOverride::default() })
     }
 }

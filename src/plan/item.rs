@@ -1,4 +1,4 @@
-use super::exception::{Exception, Ruling};
+use super::applied::{AppliedOverride, Ruling};
 use super::rows::RowRange;
 use crate::algebra::{Flow, Terms, Timestamp};
 use crate::decision::DeniedBy;
@@ -30,7 +30,7 @@ pub(crate) struct Target {
     /// The terms of all these rows together.
     pub(crate) terms: Terms,
     /// The override that applies, if one does.
-    pub(super) exception: Option<Box<Exception>>,
+    pub(super) applied: Option<Box<AppliedOverride>>,
 }
 
 impl Target {
@@ -38,7 +38,7 @@ impl Target {
     pub(super) fn new(limit: Limit, key: Key, period: Option<(Timestamp, Timestamp)>) -> Self {
         let terms = Terms::of(&limit, &key);
         let terms = period.map_or(terms, |(start, end)| terms.named(start, end));
-        Self { rows: RowRange::of(&limit, key), terms, limit, exception: None }
+        Self { rows: RowRange::of(&limit, key), terms, limit, applied: None }
     }
 
     pub(crate) fn key(&self) -> &Key {
@@ -68,28 +68,28 @@ impl Target {
 
 /// # Overrides
 impl Target {
-    /// Puts the limit under an exception, which holds the definition's own numbers from now on.
-    pub(super) fn except(&mut self, mut exception: Exception) {
-        if let Some(numbers) = exception.numbers.take() {
+    /// Puts the limit under an override, which holds the definition's own numbers from now on.
+    pub(super) fn put_under(&mut self, mut applied: AppliedOverride) {
+        if let Some(numbers) = applied.numbers.take() {
             self.terms = self.named_alike(Terms::of(&numbers, self.key()));
-            exception.numbers = Some(std::mem::replace(&mut self.limit, numbers));
+            applied.numbers = Some(std::mem::replace(&mut self.limit, numbers));
         }
-        self.exception = Some(Box::new(exception));
+        self.applied = Some(Box::new(applied));
     }
 
-    /// The limit with the numbers that count, and the exception that applies to it.
-    pub(super) fn overridden(&self) -> (&Limit, Option<&Exception>) {
-        (&self.limit, self.exception.as_deref())
+    /// The limit with the numbers that count, and the override that applies to it.
+    pub(super) fn overridden(&self) -> (&Limit, Option<&AppliedOverride>) {
+        (&self.limit, self.applied.as_deref())
     }
 
     /// Whether an override applies.
     pub(crate) fn is_overridden(&self) -> bool {
-        self.exception.is_some()
+        self.applied.is_some()
     }
 
     /// The label of the override that applies; empty if it has no label, or if none applies.
     pub(crate) fn override_label(&self) -> &str {
-        self.exception.as_ref().map_or("", |exception| &exception.label)
+        self.applied.as_ref().map_or("", |applied| &applied.label)
     }
 
     /// Whether all is granted and nothing charged.
@@ -99,8 +99,8 @@ impl Target {
 
     /// Makes it unlimited, unless it is denied.
     pub(super) fn lift(&mut self) {
-        let exception = self.exception.get_or_insert_default();
-        exception.ruling = exception.ruling.or(Some(Ruling::Unlimited));
+        let applied = self.applied.get_or_insert_default();
+        applied.ruling = applied.ruling.or(Some(Ruling::Unlimited));
     }
 
     /// Until when nothing is granted.
@@ -110,11 +110,11 @@ impl Target {
 
     /// Why an override denies: the label of a pause belongs to reports of trouble.
     pub(super) fn denial(&self) -> Reason {
-        if self.override_label() == Exception::PAUSE { Reason::Paused } else { Reason::Override }
+        if self.override_label() == AppliedOverride::PAUSE { Reason::Paused } else { Reason::Override }
     }
 
     pub(crate) fn ruling(&self) -> Option<Ruling> {
-        self.exception.as_ref()?.ruling
+        self.applied.as_ref()?.ruling
     }
 
     /// The terms, with the period that the caller names, if it names one.

@@ -31,9 +31,9 @@
 mod alteration;
 mod alternatives;
 mod answer;
+mod applied;
 mod call_slot;
 mod cut;
-mod exception;
 mod gather;
 mod item;
 mod ledger;
@@ -50,8 +50,8 @@ use std::cmp::Reverse;
 
 pub(crate) use alteration::Alteration;
 pub use answer::Answer;
+pub use applied::{AppliedOverride, Ruling};
 pub use cut::Cut;
-pub use exception::{Exception, Ruling};
 pub(crate) use item::Item;
 pub use ledger::{CallChange, Change};
 pub use operation::Under;

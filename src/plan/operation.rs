@@ -3,8 +3,8 @@ use std::time::Duration;
 
 use super::alteration::Alteration;
 use super::alternatives::{alternatives, decided_together, keep_right, possible};
+use super::applied::AppliedOverride;
 use super::call_slot::{CallSlot, Kind, Role};
-use super::exception::Exception;
 use super::gather::gather;
 use super::item::{Item, Target};
 use super::rows::{RowId, RowRange};
@@ -40,14 +40,14 @@ pub(super) enum Action {
 }
 
 /// What the overrides make of a limit for a key.
-pub(crate) type OverrideOf<'o> = dyn Fn(&Limit, &Key) -> Option<Exception> + 'o;
+pub(crate) type OverrideOf<'o> = dyn Fn(&Limit, &Key) -> Option<AppliedOverride> + 'o;
 
 /// What an operation goes by beside its verb.
 #[derive(Clone, Copy)]
 #[cfg_attr(feature = "unstable", expect(missing_debug_implementations, reason = "functions have nothing to show"))]
 pub struct Under<'u> {
     /// What the overrides make of a limit for a key.
-    pub overrides: &'u dyn Fn(&Limit, &Key) -> Option<Exception>,
+    pub overrides: &'u dyn Fn(&Limit, &Key) -> Option<AppliedOverride>,
     /// The parts of the tables.
     pub parts: Parts,
     /// Draws an id, which is never used again: for leases, and for the row of a call that has none from
@@ -134,8 +134,8 @@ impl Operation {
     /// Puts each limit and key under its override.
     fn put_under(&mut self, overrides: &OverrideOf<'_>) {
         self.each_target(|target| {
-            if let Some(exception) = overrides(&target.limit, target.key()) {
-                target.except(exception);
+            if let Some(applied) = overrides(&target.limit, target.key()) {
+                target.put_under(applied);
             }
         });
         // If one limit of a split is unlimited, the others give nothing.

@@ -2,7 +2,7 @@
 //! description.
 
 use super::item::Target;
-use super::{Answer, Cut, Exception, Operation, Outcome, Plan, Ruling, Under, Verb};
+use super::{Answer, AppliedOverride, Cut, Operation, Outcome, Plan, Ruling, Under, Verb};
 use crate::algebra::{Rest, State, Timestamp};
 use crate::call::{Call, CallError};
 use crate::error::Error;
@@ -261,18 +261,18 @@ fn the_fraction_of_a_call_is_not_stored() {
     assert!(!call.fraction(0.5).unwrap().is_stored());
 }
 
-pub(super) fn unlimited(label: &str) -> Exception {
-    Exception { ruling: Some(Ruling::Unlimited), label: label.to_owned(), ..Exception::default() }
+pub(super) fn unlimited(label: &str) -> AppliedOverride {
+    AppliedOverride { ruling: Some(Ruling::Unlimited), label: label.to_owned(), ..AppliedOverride::default() }
 }
 
-fn denied(label: &str) -> Exception {
+fn denied(label: &str) -> AppliedOverride {
     let ruling = Some(Ruling::Deny { until: NOW.plus(HOUR) });
-    Exception { ruling, label: label.to_owned(), ..Exception::default() }
+    AppliedOverride { ruling, label: label.to_owned(), ..AppliedOverride::default() }
 }
 
 #[test]
 fn a_call_says_which_overrides_apply_to_it() {
-    let call = |said: fn(&str) -> Option<Exception>| -> Operation {
+    let call = |said: fn(&str) -> Option<AppliedOverride>| -> Operation {
         let under = Under { overrides: &|limit, _| said(limit.name()), ..Under::NOTHING };
         Operation::of(Verb::consume([BUCKET.key("k"), SHARDED.key("k")]), &under).unwrap()
     };
@@ -318,9 +318,9 @@ fn a_limit_in_both_tables_is_two_definitions_in_a_call_of_any_length() {
 #[test]
 fn a_cut_leaves_a_share_of_the_rate_and_a_wallet_has_none() {
     let cut = Cut { share: 250_000, starts_at: NOW, ends_at: NOW.plus(HOUR) };
-    let slow = cut.exception(&BUCKET, NOW).unwrap();
+    let slow = cut.applied(&BUCKET, NOW).unwrap();
     assert_eq!((slow.share, slow.ruling, slow.numbers), (Some(250_000), None, BUCKET.slowed(250_000)));
-    assert_eq!([cut.exception(&WALLET, NOW), cut.exception(&BUCKET, cut.ends_at)], [None, None]);
+    assert_eq!([cut.applied(&WALLET, NOW), cut.applied(&BUCKET, cut.ends_at)], [None, None]);
 }
 
 #[test]
@@ -329,7 +329,7 @@ fn other_numbers_keep_the_period_that_the_caller_names() {
     let until = NOW.plus(HOUR);
     let request = || WINDOW.key("k").cost(4).period(Timestamp::from_micros(0).into(), until.into());
     let numbers = |_: &Limit, _: &Key| {
-        Some(Exception { numbers: Some(Limit::fixed_window("window", 5, DAY)), ..Exception::default() })
+        Some(AppliedOverride { numbers: Some(Limit::fixed_window("window", 5, DAY)), ..AppliedOverride::default() })
     };
     let under = Under { overrides: &numbers, ..Under::NOTHING };
     let decided = |row| Plan::under([Verb::consume(request())], &under).unwrap().decide(&[row], &[], NOW);

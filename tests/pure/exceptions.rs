@@ -1,7 +1,7 @@
 //! The overrides of operators over limits, decided by the plan.
 
 use tollgate::algebra::{State, Timestamp};
-use tollgate::plan::{Answer, CallChange, Exception, Outcome, Plan, Ruling, Under, Verb};
+use tollgate::plan::{Answer, AppliedOverride, CallChange, Outcome, Plan, Ruling, Under, Verb};
 use tollgate::{Call, Denied, Error, Grant, Key, Limit, MINUTE, Reason, Request, Source, Tokens, first_of, split};
 
 const TEN: Limit = Limit::token_bucket("ten", 10, MINUTE);
@@ -11,20 +11,20 @@ fn at(seconds: i64) -> Timestamp {
     Timestamp::from_micros(seconds * 1_000_000)
 }
 
-fn says(name: &str, exception: Exception) -> impl Fn(&Limit, &Key) -> Option<Exception> {
-    move |limit, _| (limit.name() == name).then(|| exception.clone())
+fn says(name: &str, applied: AppliedOverride) -> impl Fn(&Limit, &Key) -> Option<AppliedOverride> {
+    move |limit, _| (limit.name() == name).then(|| applied.clone())
 }
 
-fn deny(until: Timestamp) -> Exception {
-    Exception { ruling: Some(Ruling::Deny { until }), ..Exception::default() }
+fn deny(until: Timestamp) -> AppliedOverride {
+    AppliedOverride { ruling: Some(Ruling::Deny { until }), ..AppliedOverride::default() }
 }
 
-fn unlimited() -> Exception {
-    Exception { ruling: Some(Ruling::Unlimited), ..Exception::default() }
+fn unlimited() -> AppliedOverride {
+    AppliedOverride { ruling: Some(Ruling::Unlimited), ..AppliedOverride::default() }
 }
 
-fn numbers(limit: &Limit) -> Exception {
-    Exception { numbers: Some(limit.clone()), ..Exception::default() }
+fn numbers(limit: &Limit) -> AppliedOverride {
+    AppliedOverride { numbers: Some(limit.clone()), ..AppliedOverride::default() }
 }
 
 fn decide(plan: Result<Plan, Error>, rows: &[Option<State>], now: Timestamp) -> Outcome {
@@ -39,12 +39,12 @@ fn denied(answer: Answer) -> Denied {
     if let Answer::Denied(denied) = answer { denied } else { panic!("{answer:?}") }
 }
 
-fn under(verb: Verb, said: impl Fn(&Limit, &Key) -> Option<Exception>) -> Result<Plan, Error> {
+fn under(verb: Verb, said: impl Fn(&Limit, &Key) -> Option<AppliedOverride>) -> Result<Plan, Error> {
     Plan::under([verb], &Under { overrides: &said, ..Under::NOTHING })
 }
 
-fn of(call: impl Into<Call>, exception: Exception) -> Result<Plan, Error> {
-    under(Verb::consume(call), says("ten", exception))
+fn of(call: impl Into<Call>, applied: AppliedOverride) -> Result<Plan, Error> {
+    under(Verb::consume(call), says("ten", applied))
 }
 
 #[test]
@@ -99,8 +99,8 @@ fn what_is_unlimited_is_charged_nothing_beside_what_is_not() {
 #[test]
 fn other_numbers_bound_what_is_asked_and_are_told() {
     let raised = Limit::token_bucket("ten", 1_000, MINUTE).capacity(50);
-    let asked = |cost: u32, exception| of([TEN.key("k").cost(cost)], exception);
-    assert!(matches!(asked(40, Exception::default()), Err(Error::CostExceedsCapacity { .. })));
+    let asked = |cost: u32, applied| of([TEN.key("k").cost(cost)], applied);
+    assert!(matches!(asked(40, AppliedOverride::default()), Err(Error::CostExceedsCapacity { .. })));
     assert!(asked(40, numbers(&raised)).is_ok());
     assert!(matches!(asked(51, numbers(&raised)), Err(Error::CostExceedsCapacity { .. })));
     // Used tokens stay used, and a missing row is full at the new height.
@@ -143,16 +143,16 @@ fn a_part_is_whole_where_it_is_unlimited() {
 
 #[test]
 fn of_alternatives_the_first_is_taken_that_is_not_denied() {
-    let call = |exception| of(first_of([[TEN.key("k").cost(3)], [OTHER.key("k").cost(3)]]), exception);
+    let call = |applied| of(first_of([[TEN.key("k").cost(3)], [OTHER.key("k").cost(3)]]), applied);
     let rows = [None, None];
-    let taken = |exception| {
-        let outcome = decide(call(exception), &rows, at(0));
+    let taken = |applied| {
+        let outcome = decide(call(applied), &rows, at(0));
         let Answer::Granted { grant: Grant { alternative, .. }, .. } = outcome.answers[0].as_ref().unwrap() else {
             panic!()
         };
         (*alternative, outcome.changes.len())
     };
-    assert_eq!(taken(Exception::default()), (0, 1));
+    assert_eq!(taken(AppliedOverride::default()), (0, 1));
     assert_eq!(taken(deny(at(60))), (1, 1));
     assert_eq!(taken(unlimited()), (0, 0));
     let all = under(Verb::consume(first_of([[TEN.key("k")], [OTHER.key("k")]])), |limit, _| {
@@ -165,13 +165,13 @@ fn of_alternatives_the_first_is_taken_that_is_not_denied() {
 /// A cost that is split is charged to nobody where one of the limits is unlimited, and to none where one is denied.
 #[test]
 fn what_is_split_is_unlimited_or_denied_as_a_whole() {
-    let call = |exception| of(split(12, [OTHER.key("k"), TEN.key("k")]), exception);
+    let call = |applied| of(split(12, [OTHER.key("k"), TEN.key("k")]), applied);
     let outcome = decide(call(unlimited()), &[None, None], at(0));
     assert!(outcome.changes.is_empty(), "{outcome:?}");
     let Answer::Granted { grant: Grant { receipt, source, .. }, .. } = only(outcome) else { panic!() };
     assert_eq!((source, receipt.by_request().count()), (Source::Override, 1));
     assert_eq!(denied(only(decide(call(deny(at(60))), &[None, None], at(0)))).reason, Reason::Override);
-    assert_eq!(decide(call(Exception::default()), &[None, None], at(0)).changes.len(), 2);
+    assert_eq!(decide(call(AppliedOverride::default()), &[None, None], at(0)).changes.len(), 2);
 }
 
 /// Also where the definition is changed so, and where others of its alternatives can be granted still.

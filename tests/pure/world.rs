@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 use chrono::{DateTime, Utc};
 use serde_json::json;
 use tollgate::algebra::{Account, Ask, State, Terms, Timestamp, TooDeep, Verdict};
-use tollgate::plan::{Answer, CallChange, CallId, Change, Exception, Plan, RowId, StoredCall, Under, Verb};
+use tollgate::plan::{Answer, AppliedOverride, CallChange, CallId, Change, Plan, RowId, StoredCall, Under, Verb};
 use tollgate::{Balance, Charge, Denied, Error, Grant, Key, Limit, Receipt, Request, Settlement, Tokens};
 
 #[derive(Clone, Debug, Default)]
@@ -73,7 +73,7 @@ impl World {
     /// Several calls in one plan, under overrides.
     pub(crate) fn batch_under(
         &mut self,
-        overrides: &dyn Fn(&Limit, &Key) -> Option<Exception>,
+        overrides: &dyn Fn(&Limit, &Key) -> Option<AppliedOverride>,
         calls: impl IntoIterator<Item = Verb>,
         now: Timestamp,
     ) -> Result<Vec<Result<Answer, Error>>, Error> {

@@ -49,11 +49,11 @@ impl<'a> Holding<'a> {
         cost: Tokens,
     ) -> Self {
         let is_corrupt = rows.iter().any(|row| row.fault().is_some());
-        let exception = limit.and_then(|limit| said.of(limit, &key)).unwrap_or_default();
-        let rate_share = exception.share.map(|share| f64::from(share) / 1e6);
+        let applied = limit.and_then(|limit| said.of(limit, &key)).unwrap_or_default();
+        let rate_share = applied.share.map(|share| f64::from(share) / 1e6);
         let standing = limit.filter(|_| !is_corrupt).map(|limit| {
-            let standing = Standing::of(exception.numbers.as_ref().unwrap_or(limit), &key, rows, now, cost);
-            standing.ruled(exception.ruling, now)
+            let standing = Standing::of(applied.numbers.as_ref().unwrap_or(limit), &key, rows, now, cost);
+            standing.ruled(applied.ruling, now)
         });
         let (overrides, ban) = (said.about(name, &key, now.into()), ban(said, name, &key, now.into()));
         let mut scheduled = said.all();

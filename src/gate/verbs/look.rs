@@ -6,7 +6,7 @@ use crate::gate::Gate;
 use crate::gate::shared::Shared;
 use crate::key::Key;
 use crate::limit::Limit;
-use crate::plan::{Answer, Exception, Ruling, Verb};
+use crate::plan::{Answer, AppliedOverride, Ruling, Verb};
 
 /// # Looking
 impl Gate {
@@ -25,8 +25,8 @@ impl Gate {
     #[must_use]
     pub fn in_force(&self, limit: &Limit, key: &Key) -> Option<Limit> {
         let Shared { settings, overrides, .. } = &*self.inner.shared;
-        let exception = overrides.as_ref().and_then(|overrides| overrides.exception(limit, key, settings.clock.at()));
-        let Some(Exception { numbers, ruling, .. }) = exception else { return Some(limit.clone()) };
+        let applied = overrides.as_ref().and_then(|overrides| overrides.applied_at(limit, key, settings.clock.at()));
+        let Some(AppliedOverride { numbers, ruling, .. }) = applied else { return Some(limit.clone()) };
         (ruling != Some(Ruling::Unlimited)).then(|| numbers.unwrap_or_else(|| limit.clone()))
     }
 

@@ -66,7 +66,7 @@ impl Gate {
             // Tokens that were taken before an override were charged by other numbers, so they are dropped.
             let asked = call.requests().flat_map(Request::asked);
             let said: Vec<_> = asked
-                .filter(|(limit, key, _)| overrides.exception(limit, key, settings.clock.at()).is_some())
+                .filter(|(limit, key, _)| overrides.applied_at(limit, key, settings.clock.at()).is_some())
                 .collect();
             if !said.is_empty() {
                 for (limit, key, _) in said {

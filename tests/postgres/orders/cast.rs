@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use tollgate::algebra::Timestamp;
-use tollgate::plan::{Exception, Ruling};
+use tollgate::plan::{AppliedOverride, Ruling};
 use tollgate::{Call, DAY, HOUR, Limit, Receipt, Storage, Tokens, first_of, split};
 
 use super::verb::Verb;
@@ -256,8 +256,10 @@ pub(crate) const OF_OPERATORS: &[Role] = &[
     role("deny", |key, _| {
         Verb::Override(
             PLAN.key(key),
-            Exception { ruling: Some(Ruling::Deny { until: Timestamp::MAX }), ..Exception::default() },
+            AppliedOverride { ruling: Some(Ruling::Deny { until: Timestamp::MAX }), ..AppliedOverride::default() },
         )
     }),
-    role("raise", |key, _| Verb::Override(PLAN.key(key), Exception { numbers: Some(RAISED), ..Exception::default() })),
+    role("raise", |key, _| {
+        Verb::Override(PLAN.key(key), AppliedOverride { numbers: Some(RAISED), ..AppliedOverride::default() })
+    }),
 ];

@@ -5,7 +5,7 @@ use std::time::Duration;
 use chrono::{DateTime, Utc};
 use sqlx::{AssertSqlSafe, PgPool};
 use tokio::sync::Notify;
-use tollgate::plan::{self, Exception};
+use tollgate::plan::{self, AppliedOverride};
 use tollgate::{Call, Charge, Gate, Limit, Receipt, Request, Storage, Sweeper, Tokens};
 
 use super::cast::PLAN;
@@ -23,7 +23,7 @@ pub(crate) enum Verb {
     Debit(Call),
     Each(Vec<Vec<Request>>),
     /// Sets numbers of its own for the key of a request, or denies it.
-    Override(Request, Exception),
+    Override(Request, AppliedOverride),
     Reap,
     Release(Receipt),
     Renew(Receipt),
@@ -107,8 +107,8 @@ impl Verb {
                 let (limit, at) = (receipt.charges[0].limit(), receipt.charges[0].ready_at());
                 format!("select tollgate.settle('{limit}', '{key}', {cost}, {actual}, '{at}')")
             }
-            Self::Override(asked, exception) => {
-                let effect = match &exception.numbers {
+            Self::Override(asked, applied) => {
+                let effect = match &applied.numbers {
                     Some(limit) => {
                         format!("'numbers', {}, capacity => {}", limit.spec().rate, limit.spec().capacity.unwrap())
                     }
@@ -185,9 +185,9 @@ impl Verb {
     }
 
     /// The same over rows in memory, at an instant, under the override that an operator has set.
-    pub(crate) fn planned(&self, memory: &mut Memory, set: &mut Option<Exception>, at: DateTime<Utc>) -> Outcome {
-        let exception = set.clone();
-        let set_for = |limit: &Limit, _: &tollgate::Key| exception.clone().filter(|_| limit.name() == PLAN.name());
+    pub(crate) fn planned(&self, memory: &mut Memory, set: &mut Option<AppliedOverride>, at: DateTime<Utc>) -> Outcome {
+        let applied = set.clone();
+        let set_for = |limit: &Limit, _: &tollgate::Key| applied.clone().filter(|_| limit.name() == PLAN.name());
         let called = |memory: &mut Memory, call| memory.batch_under(&set_for, [call], at.into())?.remove(0);
         let call = match self.clone() {
             Self::Balance(asked) => plan::Verb::Look(asked),
@@ -200,8 +200,8 @@ impl Verb {
                 let answers = memory.batch(calls.into_iter().map(plan::Verb::consume), at.into()).unwrap();
                 return Outcome::Many(answers.into_iter().map(Outcome::of).collect());
             }
-            Self::Override(_, exception) => {
-                *set = Some(exception);
+            Self::Override(_, applied) => {
+                *set = Some(applied);
                 return Outcome::Changed;
             }
             Self::Reap => {

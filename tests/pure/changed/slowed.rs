@@ -48,9 +48,9 @@ fn play(limit: &Limit, events: &[Event]) -> Vec<(i64, i64, i64)> {
         if event.is_cut {
             cut = Some(Cut::reported(cut, &THEIRS, at(now)));
         }
-        let exception = cut.and_then(|cut| cut.exception(limit, at(now))).unwrap_or_default();
-        let share = i64::from(exception.share.unwrap_or(Cut::WHOLE));
-        let limit = exception.numbers.unwrap_or_else(|| limit.clone());
+        let applied = cut.and_then(|cut| cut.applied(limit, at(now))).unwrap_or_default();
+        let share = i64::from(applied.share.unwrap_or(Cut::WHOLE));
+        let limit = applied.numbers.unwrap_or_else(|| limit.clone());
         let left = world.look(limit.global(), at(now)).remaining.micros();
         let cost = event.asks.unwrap_or(left).min(left);
         if cost > 0 {

@@ -3,7 +3,7 @@ use crate::limit::Limit;
 
 /// The changes that overrides make to a limit for a key.
 #[derive(Clone, Debug, Default, Eq, PartialEq)]
-pub struct Exception {
+pub struct AppliedOverride {
     /// Other numbers of the same limit: its name, its kind and its rows.
     pub numbers: Option<Limit>,
     /// The share of the rate that a slow-down leaves, in millionths; the numbers include it.
@@ -14,7 +14,7 @@ pub struct Exception {
     pub label: String,
 }
 
-impl Exception {
+impl AppliedOverride {
     /// The label of reports that pause a limit. Nobody else may give it to an override.
     pub(crate) const PAUSE: &str = "pause";
 }
