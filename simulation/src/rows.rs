@@ -1,7 +1,7 @@
 use std::collections::HashMap;
 
 use tollgate::algebra::{Account, State, Terms, Timestamp};
-use tollgate::plan::{Answer, AppliedOverride, Change, Cut, Plan, RowId};
+use tollgate::plan::{Answer, AppliedOverride, Change, Plan, RowId, SlowedRate};
 use tollgate::{Error, Key, Limit, SlowDown, Tokens};
 
 /// The rows of a simulation, and the cuts of its limits; a missing row is full. Grows with the keys that call, not with
@@ -12,7 +12,7 @@ pub struct RowMap {
     places: HashMap<RowId, usize>,
     states: Vec<State>,
     /// The last cut of each limit that has been cut, by its name.
-    cuts: Vec<(String, Cut)>,
+    slowed: Vec<(String, SlowedRate)>,
 }
 
 /// The rows of a balance, and the terms by which they are read.
@@ -59,23 +59,23 @@ impl RowMap {
     /// The share of a limit's rate that is left at an instant, in millionths.
     #[must_use]
     pub fn share(&self, limit: &Limit, now: Timestamp) -> u32 {
-        self.cut(limit).and_then(|cut| cut.share_at(now)).unwrap_or(Cut::WHOLE)
+        self.slowed(limit).and_then(|slowed| slowed.share_at(now)).unwrap_or(SlowedRate::WHOLE)
     }
 
     /// How a limit is slowed down at an instant, if it is.
     pub(crate) fn applied(&self, limit: &Limit, now: Timestamp) -> Option<AppliedOverride> {
-        self.cut(limit)?.applied(limit, now)
+        self.slowed(limit)?.applied(limit, now)
     }
 
     /// Slows a limit down, as a report of trouble does.
     pub(crate) fn slow_down(&mut self, limit: &Limit, how: &SlowDown, now: Timestamp) {
-        let cut = Cut::reported(self.cut(limit), how, now);
-        self.cuts.retain(|(name, _)| name != limit.name());
-        self.cuts.push((limit.name().to_owned(), cut));
+        let slowed = SlowedRate::reported(self.slowed(limit), how, now);
+        self.slowed.retain(|(name, _)| name != limit.name());
+        self.slowed.push((limit.name().to_owned(), slowed));
     }
 
-    fn cut(&self, limit: &Limit) -> Option<Cut> {
-        self.cuts.iter().find_map(|(name, cut)| (name == limit.name()).then_some(*cut))
+    fn slowed(&self, limit: &Limit) -> Option<SlowedRate> {
+        self.slowed.iter().find_map(|(name, slowed)| (name == limit.name()).then_some(*slowed))
     }
 
     fn found(&self, plan: &Plan) -> Vec<Option<State>> {

@@ -8,7 +8,7 @@ use super::Inner;
 use super::fault::failed;
 use super::table::{self, Snapshot, Stamp};
 use crate::error::chain;
-use crate::plan::Cut;
+use crate::plan::SlowedRate;
 use crate::session::{self, Right};
 use crate::{SECOND, meter};
 
@@ -48,7 +48,7 @@ pub(super) async fn again_and_again(inner: Weak<Inner>, pool: PgPool) {
 /// Shows the shares of slow-downs, and that they are over.
 fn show(shares: BTreeMap<String, u32>, before: &mut BTreeMap<String, u32>) {
     for limit in before.keys().filter(|limit| !shares.contains_key(*limit)) {
-        meter::rate_share(limit, Cut::WHOLE);
+        meter::rate_share(limit, SlowedRate::WHOLE);
     }
     for (limit, share) in &shares {
         meter::rate_share(limit, *share);

@@ -65,8 +65,9 @@ impl Overrides {
         if let Some(fault) = SlowDownFault::of(how, limit) {
             return Err(OverrideError::SlowDown { limit: limit.name().to_owned(), fault });
         }
-        let cools_down =
-            |said: &Override, now: DateTime<Utc>| said.cut().is_some_and(|cut| cut.is_cooling_down(how, now.into()));
+        let cools_down = |said: &Override, now: DateTime<Utc>| {
+            said.slowed().is_some_and(|slowed| slowed.is_cooling_down(how, now.into()))
+        };
         if let Some(known) = self.reported(limit, key, "slowdown", cools_down) {
             return Ok(known);
         }

@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 use crate::algebra::Timestamp;
 use crate::key::Key;
 use crate::limit::{Limit, LimitKind, Storage, written};
-use crate::plan::{AppliedOverride, Cut, Ruling};
+use crate::plan::{AppliedOverride, Ruling, SlowedRate};
 use crate::tokens::Tokens;
 
 /// An override of a limit, for a key or for every key: a row of `tollgate.overrides`. It is set by
@@ -88,14 +88,14 @@ impl Override {
     /// The share of the rate that a [slow-down](Effect::Slowed) leaves at an instant, in millionths.
     #[must_use]
     pub fn share(&self, now: DateTime<Utc>) -> Option<u32> {
-        let cut = self.cut().filter(|_| self.is_live(now))?;
-        cut.share_at(cut.starts_at.max(now.into()))
+        let slowed = self.slowed().filter(|_| self.is_live(now))?;
+        slowed.share_at(slowed.starts_at.max(now.into()))
     }
 
-    /// The cut of the rate that a slow-down is.
-    pub(super) fn cut(&self) -> Option<Cut> {
+    /// The rate that a slow-down leaves.
+    pub(super) fn slowed(&self) -> Option<SlowedRate> {
         let (Effect::Slowed { share }, Some(ends_at)) = (self.effect, self.ends_at) else { return None };
-        Some(Cut { share, starts_at: self.starts_at.into(), ends_at: ends_at.into() })
+        Some(SlowedRate { share, starts_at: self.starts_at.into(), ends_at: ends_at.into() })
     }
 
     /// Whether it counts at an instant. An override that had begun when it was set has begun, even if the clock steps

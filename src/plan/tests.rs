@@ -2,7 +2,7 @@
 //! description.
 
 use super::item::Target;
-use super::{Answer, AppliedOverride, Cut, Operation, Outcome, Plan, Ruling, Under, Verb};
+use super::{Answer, AppliedOverride, Operation, Outcome, Plan, Ruling, SlowedRate, Under, Verb};
 use crate::algebra::{Rest, State, Timestamp};
 use crate::call::{Call, CallError};
 use crate::error::Error;
@@ -317,10 +317,10 @@ fn a_limit_in_both_tables_is_two_definitions_in_a_call_of_any_length() {
 
 #[test]
 fn a_cut_leaves_a_share_of_the_rate_and_a_wallet_has_none() {
-    let cut = Cut { share: 250_000, starts_at: NOW, ends_at: NOW.plus(HOUR) };
-    let slow = cut.applied(&BUCKET, NOW).unwrap();
+    let slowed = SlowedRate { share: 250_000, starts_at: NOW, ends_at: NOW.plus(HOUR) };
+    let slow = slowed.applied(&BUCKET, NOW).unwrap();
     assert_eq!((slow.share, slow.ruling, slow.numbers), (Some(250_000), None, BUCKET.slowed(250_000)));
-    assert_eq!([cut.applied(&WALLET, NOW), cut.applied(&BUCKET, cut.ends_at)], [None, None]);
+    assert_eq!([slowed.applied(&WALLET, NOW), slowed.applied(&BUCKET, slowed.ends_at)], [None, None]);
 }
 
 #[test]

@@ -3,7 +3,7 @@
 
 use proptest::prelude::*;
 use tollgate::SlowDown;
-use tollgate::plan::Cut;
+use tollgate::plan::SlowedRate;
 
 use crate::world::at;
 
@@ -13,8 +13,8 @@ const SECOND: i64 = 1_000_000;
 /// 18 seconds.
 #[test]
 fn each_second_brings_back_a_sixtieth_of_the_rate() {
-    let cut = Cut::reported(None, &SlowDown::new(), at(0));
-    let share = |micros| cut.share_at(at(micros));
+    let slowed = SlowedRate::reported(None, &SlowDown::new(), at(0));
+    let share = |micros| slowed.share_at(at(micros));
     assert_eq!([share(-1), share(18 * SECOND)], [None, None]);
     for (micros, percent) in [(0, 70), (SECOND - 1, 70), (3 * SECOND, 75), (6 * SECOND, 80), (12 * SECOND, 90)] {
         assert_eq!(share(micros), Some(percent * 10_000), "after {micros} us");
@@ -28,13 +28,13 @@ proptest! {
     /// millionth is missing.
     #[test]
     fn a_share_lies_on_the_line_from_the_report_to_the_whole(
-        share in 1..Cut::WHOLE,
+        share in 1..SlowedRate::WHOLE,
         starts_at in -1_000 * SECOND..1_000 * SECOND,
         (span, passed) in (1..90_000 * SECOND).prop_flat_map(|span| (Just(span), 0..span)),
     ) {
-        let cut = Cut { share, starts_at: at(starts_at), ends_at: at(starts_at + span) };
-        let present = cut.share_at(at(starts_at + passed)).unwrap();
-        let [lost, back] = [Cut::WHOLE - share, present - share].map(i64::from);
+        let slowed = SlowedRate { share, starts_at: at(starts_at), ends_at: at(starts_at + span) };
+        let present = slowed.share_at(at(starts_at + passed)).unwrap();
+        let [lost, back] = [SlowedRate::WHOLE - share, present - share].map(i64::from);
         let on_line = i128::from(lost) * i128::from(passed / SECOND * SECOND);
         let whole = i128::from(span);
         prop_assert!((i128::from(back) * whole..i128::from(back + 1) * whole).contains(&on_line), "{back} of {lost}");

@@ -3,7 +3,7 @@ use std::rc::Rc;
 use std::time::Duration;
 
 use tollgate::algebra::Timestamp;
-use tollgate::plan::{Answer, Cut};
+use tollgate::plan::{Answer, SlowedRate};
 use tollgate::{Error, Grant, Key, Tokens};
 use tollgate_simulation::{Arrival, Ended, EndedBy, Look, RowMap, Rule, Simulation, Trial};
 use wasm_bindgen::prelude::*;
@@ -240,7 +240,8 @@ impl TrialRecord {
         self.answers.push(answer);
         self.waits.push(wait);
         self.balances.push(about(balance));
-        self.shares.push(f64::from(self.simulation.rows().share(&self.rule.limit, call.at)) / f64::from(Cut::WHOLE));
+        self.shares
+            .push(f64::from(self.simulation.rows().share(&self.rule.limit, call.at)) / f64::from(SlowedRate::WHOLE));
         self.seen.push(u32::try_from(self.watch.levels.len()).expect("a browser holds less"));
         Ok(())
     }

@@ -2,7 +2,7 @@
 
 use chrono::{DateTime, TimeDelta, Utc};
 use tollgate::algebra::Timestamp;
-use tollgate::plan::Cut;
+use tollgate::plan::SlowedRate;
 use tollgate::{DAY, Limit, Limiter, MINUTE, Override, Overrides, SECOND, SlowDown, Tokens};
 
 use super::slow_down::{SLOWLY, THEIRS, reporters, share, slowed};
@@ -13,13 +13,13 @@ use crate::world::{OWNER, World, parts, second};
 async fn a_report_cuts_the_rate_in_the_function_as_in_the_core() {
     let (world, overrides) = reporters().await;
     let mut conn = world.connect_as(OWNER).await;
-    let cut = |said: &Override| {
+    let slowed = |said: &Override| {
         let instants = [Some(said.starts_at), said.ends_at].map(|at| Timestamp::from(at.unwrap()));
-        Cut { share: share(said), starts_at: instants[0], ends_at: instants[1] }
+        SlowedRate { share: share(said), starts_at: instants[0], ends_at: instants[1] }
     };
     let mut dice = fastrand::Rng::new();
     let first = overrides.slow_down(THEIRS.global(), &SLOWLY).await.unwrap();
-    assert_eq!(cut(&first), Cut::reported(None, &SLOWLY, first.starts_at.into()));
+    assert_eq!(slowed(&first), SlowedRate::reported(None, &SLOWLY, first.starts_at.into()));
     for _ in 0..200 {
         let (percent, floor, recovers) = (dice.u8(1..100), dice.u8(1..100), dice.u32(1..86_400));
         let how = SlowDown::new().percent(percent).least_percent(floor).recovers(SECOND * recovers);
@@ -33,13 +33,17 @@ async fn a_report_cuts_the_rate_in_the_function_as_in_the_core() {
         let sql = "update tollgate.overrides set rate = $1, starts_at = $2, set_at = $2, ends_at = $3";
         let last = sqlx::query(sql).bind(dice.i64(1..1_000_000)).bind(from).bind(until);
         last.execute(&mut conn).await.unwrap();
-        let last = cut(&Overrides::read(&mut conn).await.unwrap().all()[0]);
+        let last = slowed(&Overrides::read(&mut conn).await.unwrap().all()[0]);
         // Asked by SQL, for the process may know of an earlier cut.
         let sql = "select starts_at from tollgate.slow_down('theirs', null, true, $1, $2, $3 * interval '1 second')";
         let report = sqlx::query_scalar(sql).bind(i32::from(percent)).bind(i32::from(floor)).bind(f64::from(recovers));
         let at: DateTime<Utc> = report.fetch_one(&mut conn).await.unwrap();
         let found = Overrides::read(&mut conn).await.unwrap();
-        assert_eq!(cut(&found.all()[0]), Cut::reported(Some(last), &how, at.into()), "{how:?} after {last:?}");
+        assert_eq!(
+            slowed(&found.all()[0]),
+            SlowedRate::reported(Some(last), &how, at.into()),
+            "{how:?} after {last:?}"
+        );
     }
 }
 

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use proptest::collection::vec;
 use proptest::prelude::*;
-use tollgate::plan::{Answer, Cut, Verb};
+use tollgate::plan::{Answer, SlowedRate, Verb};
 use tollgate::{Limit, SECOND, SlowDown, Tokens};
 
 use crate::world::{World, at};
@@ -41,15 +41,15 @@ fn events() -> impl Strategy<Value = Vec<Event>> {
 
 /// The grants of a story: at each instant the tokens and the share.
 fn play(limit: &Limit, events: &[Event]) -> Vec<(i64, i64, i64)> {
-    let (mut world, mut now, mut cut) = (World::default(), 0, None);
+    let (mut world, mut now, mut slowed) = (World::default(), 0, None);
     let mut grants = Vec::new();
     for event in events {
         now += event.gap * 1_000;
         if event.is_cut {
-            cut = Some(Cut::reported(cut, &THEIRS, at(now)));
+            slowed = Some(SlowedRate::reported(slowed, &THEIRS, at(now)));
         }
-        let applied = cut.and_then(|cut| cut.applied(limit, at(now))).unwrap_or_default();
-        let share = i64::from(applied.share.unwrap_or(Cut::WHOLE));
+        let applied = slowed.and_then(|slowed| slowed.applied(limit, at(now))).unwrap_or_default();
+        let share = i64::from(applied.share.unwrap_or(SlowedRate::WHOLE));
         let limit = applied.numbers.unwrap_or_else(|| limit.clone());
         let left = world.look(limit.global(), at(now)).remaining.micros();
         let cost = event.asks.unwrap_or(left).min(left);

@@ -5,29 +5,29 @@ use crate::algebra::Timestamp;
 use crate::limit::Limit;
 use crate::slow_down::SlowDown;
 
-/// A rate that was cut by a report of trouble. It grows back evenly, in steps of a second, until it is whole.
+/// A rate that a report of trouble slowed down. It grows back evenly, in steps of a second, until it is whole.
 ///
 /// `tollgate.slow_down` computes the same in SQL.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub struct Cut {
+pub struct SlowedRate {
     /// The share of the rate at the start, in millionths.
     pub share: u32,
-    /// When it was cut.
+    /// When it was slowed down.
     pub starts_at: Timestamp,
     /// When it is whole again.
     pub ends_at: Timestamp,
 }
 
-impl Cut {
-    /// The share of a rate that is not cut.
+impl SlowedRate {
+    /// The share of a rate that is not slowed down.
     pub const WHOLE: u32 = 1_000_000;
 
-    /// The cut that counts after a report of trouble, if this one counted last. Within the cool-down that is the same.
+    /// The rate after a report of trouble, if this one counted last. Within the cool-down that is the same.
     #[must_use]
     pub fn reported(last: Option<Self>, how: &SlowDown, now: Timestamp) -> Self {
-        // A cut that was reported has begun, even if the clock steps back.
-        let present = match last.and_then(|cut| Some((cut, cut.share_at(now.max(cut.starts_at))?))) {
-            Some((cut, _)) if cut.is_cooling_down(how, now) => return cut,
+        // A slow-down that was reported has begun, even if the clock steps back.
+        let present = match last.and_then(|slowed| Some((slowed, slowed.share_at(now.max(slowed.starts_at))?))) {
+            Some((slowed, _)) if slowed.is_cooling_down(how, now) => return slowed,
             Some((_, share)) => share,
             None => Self::WHOLE,
         };
@@ -39,8 +39,8 @@ impl Cut {
         Self { share, starts_at: now, ends_at: now.plus(recovers) }
     }
 
-    /// The share of the rate that is left at an instant, in millionths, rounded down. It is `None` before the cut and
-    /// from its end on.
+    /// The share of the rate that is left at an instant, in millionths, rounded down. It is `None` before its
+    /// start and from its end on.
     #[must_use]
     pub fn share_at(self, now: Timestamp) -> Option<u32> {
         if !(self.starts_at..self.ends_at).contains(&now) {
@@ -53,13 +53,13 @@ impl Cut {
         Some(self.share.saturating_add(u32::try_from(grown).ok()?).min(Self::WHOLE))
     }
 
-    /// Whether reports at an instant change nothing, because the cut is so young. A clock that has stepped back may
-    /// show an earlier instant.
+    /// Whether reports at an instant change nothing, because this one is so young. A clock that has stepped back may show
+    /// an earlier instant.
     pub(crate) fn is_cooling_down(self, how: &SlowDown, now: Timestamp) -> bool {
         now < self.starts_at.plus(how.cool_down) && self.starts_at < now.plus(how.cool_down)
     }
 
-    /// A limit under this cut; `None` if it has no rate, or is not cut at this instant.
+    /// A limit at this rate; `None` if it has no rate, or is not slowed down at this instant.
     #[must_use]
     pub fn applied(self, limit: &Limit, now: Timestamp) -> Option<AppliedOverride> {
         let share = self.share_at(now)?;
