@@ -4,7 +4,7 @@
 use crate::algebra::State;
 use crate::decision::Source;
 use crate::error::Error;
-use crate::plan::{Answer, CallChange, Change, Outcome, Plan, RowId};
+use crate::plan::{Answer, CallWrite, Outcome, Plan, RowId, RowWrite};
 use crate::store::{Found, Store, unwritten};
 
 /// One answer for each call of a plan, in their order.
@@ -197,7 +197,7 @@ impl<'a> Execution<'a> {
         Ok(answers)
     }
 
-    async fn save(&mut self, changes: &[Change], calls: &[CallChange], xid: Option<i64>) -> Result<(), Error> {
+    async fn save(&mut self, changes: &[RowWrite], calls: &[CallWrite], xid: Option<i64>) -> Result<(), Error> {
         let (rows, names) = (self.plan.rows(), self.plan.names());
         if changes.is_empty() {
             if !calls.is_empty() {

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use tollgate::algebra::{List, State, Timestamp};
-use tollgate::plan::{Answer, Change, Outcome, Plan};
+use tollgate::plan::{Answer, Outcome, Plan, RowWrite};
 use tollgate::{Charge, Error, Settlement};
 
 use crate::input::expect_words;
@@ -34,7 +34,7 @@ pub(crate) struct Settling<'s> {
 
 impl Settling<'_> {
     /// Each row gets just what the settlement says is no longer charged to it. So no row gets more than was charged.
-    pub(crate) fn expect_balanced(&self, settlement: &Settlement, changes: &[Change]) {
+    pub(crate) fn expect_balanced(&self, settlement: &Settlement, changes: &[RowWrite]) {
         assert_eq!(settlement.charges.len(), self.charges.len());
         let mut by_row: BTreeMap<usize, Vec<i128>> = BTreeMap::new();
         for (charge, settled) in self.charges.iter().zip(&settlement.charges) {
@@ -52,14 +52,14 @@ impl Settling<'_> {
             let found = self.found[row].as_ref();
             let before = found.filter(|before| !before.is_over(self.now));
             match (change, backs.as_slice()) {
-                (Some(Change { state, .. }), _) if is_release(found, state) => {
+                (Some(RowWrite { state, .. }), _) if is_release(found, state) => {
                     let gained = listed(found) - listed(Some(state));
                     assert!(gained >= 0 && raised(found, state) <= gained, "{found:?} becomes {state:?}");
                 }
-                (Some(Change { state, .. }), [back]) => {
+                (Some(RowWrite { state, .. }), [back]) => {
                     assert_eq!(raised(before, state), *back, "{before:?} becomes {state:?}");
                 }
-                (Some(Change { state, .. }), backs) if state.list.entries().is_empty() => {
+                (Some(RowWrite { state, .. }), backs) if state.list.entries().is_empty() => {
                     let most: i128 = backs.iter().map(|back| (*back).max(0)).sum();
                     assert!(raised(before, state) <= most, "{before:?} becomes {state:?} of {backs:?}");
                 }

@@ -1,6 +1,6 @@
 use serde::{Deserialize, Serialize};
 use tollgate::algebra::Timestamp;
-use tollgate::plan::{Answer, CallChange, Given, Plan, StoredCall, Verb};
+use tollgate::plan::{Answer, CallWrite, Given, Plan, StoredCall, Verb};
 use tollgate::{Call, Charge, Grant, HOUR, Limit, MINUTE, Source, Tokens};
 
 use crate::input::{Row, expect_round_trip, found, read};
@@ -67,9 +67,7 @@ impl Input {
     fn row(&self, asked: &Call) -> StoredCall {
         let plan = Plan::new([Verb::consume(asked.clone())]).expect("the call is right");
         let written = plan.decide(&vec![None; plan.rows().len()], &[None], Timestamp::from_micros(0)).calls;
-        let Some(CallChange::Insert { row, .. }) = written.into_iter().next() else {
-            panic!("{asked:?} is not stored")
-        };
+        let Some(CallWrite::Insert { row, .. }) = written.into_iter().next() else { panic!("{asked:?} is not stored") };
         let [charged_at, kept_until] = [self.charged_at, self.kept_until].map(Timestamp::from_micros);
         StoredCall {
             charges: self.charges.clone(),

@@ -1,7 +1,7 @@
 use std::collections::HashMap;
 
 use tollgate::algebra::{Account, State, Terms, Timestamp};
-use tollgate::plan::{Answer, AppliedOverride, Change, Plan, RowId, SlowedRate};
+use tollgate::plan::{Answer, AppliedOverride, Plan, RowId, RowWrite, SlowedRate};
 use tollgate::{Error, Key, Limit, SlowDown, Tokens};
 
 /// The rows of a simulation, and the cuts of its limits; a missing row is full. Grows with the keys that call, not with
@@ -29,7 +29,7 @@ impl RowMap {
     /// Does what the limiter does with a plan of one call: finds the rows, decides, writes the changes.
     pub(crate) fn decide(&mut self, plan: &Plan, now: Timestamp) -> Result<Answer, Error> {
         let mut outcome = plan.decide(&self.found(plan), &[], now);
-        for Change { row, state, .. } in outcome.changes {
+        for RowWrite { row, state, .. } in outcome.changes {
             let row = &plan.rows()[row];
             if let Some(place) = self.places.get(row) {
                 self.states[*place] = state;

@@ -28,7 +28,7 @@
 //! # Ok::<(), tollgate::Error>(())
 //! ```
 
-mod alteration;
+mod adjustment;
 mod alternatives;
 mod answer;
 mod applied;
@@ -48,11 +48,11 @@ mod verb;
 
 use std::cmp::Reverse;
 
-pub(crate) use alteration::Alteration;
+pub(crate) use adjustment::Adjustment;
 pub use answer::Answer;
 pub use applied::{AppliedOverride, Ruling};
 pub(crate) use item::Item;
-pub use ledger::{CallChange, Change};
+pub use ledger::{CallWrite, RowWrite};
 pub use operation::Under;
 pub(crate) use operation::{Operation, OverrideOf};
 pub use rows::RowId;
@@ -80,9 +80,9 @@ pub struct Outcome {
     /// One answer for each call, in the order of the calls.
     pub answers: Vec<Result<Answer, Error>>,
     /// The rows to write; empty where nothing changes.
-    pub changes: Vec<Change>,
+    pub changes: Vec<RowWrite>,
     /// The stored calls to write, in the order of [`Plan::names`].
-    pub calls: Vec<CallChange>,
+    pub calls: Vec<CallWrite>,
 }
 
 /// The least balance of a row that may grant a call: a lower one proves a refusal.

@@ -1,7 +1,7 @@
 use std::ptr;
 use std::time::Duration;
 
-use super::alteration::Alteration;
+use super::adjustment::Adjustment;
 use super::alternatives::{alternatives, decided_together, keep_right, possible};
 use super::applied::AppliedOverride;
 use super::call_slot::{CallSlot, Kind, Role};
@@ -34,7 +34,7 @@ pub(super) enum Action {
     Take(Vec<Item<Ask>>),
     /// Decides as `Take` does, and takes nothing.
     Check(Vec<Item<Ask>>),
-    Alter(Item<Alteration>),
+    Adjust(Item<Adjustment>),
     /// Settles all charges or none.
     Settle(Settling),
 }
@@ -92,11 +92,11 @@ impl Operation {
             Verb::Reserve(call) => take(call, Kind::Reserve, Action::Take),
             Verb::Check(call) => take(call, Kind::Consume, Action::Check),
             Verb::Ahead(request) => take(request.into(), Kind::Ahead, Action::Take),
-            Verb::Credit(call) => Self::alter(call, Kind::Credit, Alteration::Credit),
-            Verb::Debit(call) => Self::alter(call, Kind::Debit, Alteration::Debit),
-            Verb::GiveBack(request, rest) => Self::alter(request, Kind::Consume, |_| Alteration::GiveBack(rest)),
-            Verb::Reset(request) => Self::alter(request, Kind::Consume, |_| Alteration::Reset),
-            Verb::Look(request) => Self::alter(request, Kind::Consume, |_| Alteration::Look),
+            Verb::Credit(call) => Self::adjust(call, Kind::Credit, Adjustment::Credit),
+            Verb::Debit(call) => Self::adjust(call, Kind::Debit, Adjustment::Debit),
+            Verb::GiveBack(request, rest) => Self::adjust(request, Kind::Consume, |_| Adjustment::GiveBack(rest)),
+            Verb::Reset(request) => Self::adjust(request, Kind::Consume, |_| Adjustment::Reset),
+            Verb::Look(request) => Self::adjust(request, Kind::Consume, |_| Adjustment::Look),
             Verb::Settle(receipt, actual) => {
                 let costs = Settling::costs(&receipt, |_, charges| Ok(charges[0].is_counted().then_some(actual)))?;
                 Self::settle(receipt, End::Costs(costs))
@@ -119,10 +119,10 @@ impl Operation {
     }
 
     /// A change of one balance.
-    fn alter(call: impl Into<Call>, kind: Kind, action: impl FnOnce(Tokens) -> Alteration) -> Result<Self, Error> {
+    fn adjust(call: impl Into<Call>, kind: Kind, action: impl FnOnce(Tokens) -> Adjustment) -> Result<Self, Error> {
         let (items, slot) = gather(call.into(), kind, Under::NOTHING.draw)?;
         let Item { target, action: ask } = items.into_iter().next().expect("a change is asked of one key");
-        Ok(Self { action: Action::Alter(Item { target, action: action(ask.cost()) }), slot })
+        Ok(Self { action: Action::Adjust(Item { target, action: action(ask.cost()) }), slot })
     }
 
     /// Settles charges, and uses up their stored call, if there is one.
@@ -171,9 +171,9 @@ impl Operation {
         self.asked().iter().any(|item| item.action.is_ahead())
     }
 
-    /// The item that it alters.
-    pub(crate) fn altered(&self) -> Option<&Item<Alteration>> {
-        if let Action::Alter(item) = &self.action { Some(item) } else { None }
+    /// The item that it adjusts.
+    pub(crate) fn adjusted(&self) -> Option<&Item<Adjustment>> {
+        if let Action::Adjust(item) = &self.action { Some(item) } else { None }
     }
 
     /// The charges that it settles.
@@ -183,13 +183,13 @@ impl Operation {
 
     /// Each limit and key that it asks.
     pub(crate) fn targets(&self) -> impl Iterator<Item = &Target> {
-        self.asked().iter().map(|item| &item.target).chain(self.altered().map(|item| &item.target))
+        self.asked().iter().map(|item| &item.target).chain(self.adjusted().map(|item| &item.target))
     }
 
     pub(super) fn each_target(&mut self, mut change: impl FnMut(&mut Target)) {
         match &mut self.action {
             Action::Take(items) | Action::Check(items) => items.iter_mut().for_each(|item| change(&mut item.target)),
-            Action::Alter(item) => change(&mut item.target),
+            Action::Adjust(item) => change(&mut item.target),
             Action::Settle(_) => {}
         }
     }
@@ -285,7 +285,7 @@ impl Operation {
 
     /// Whether it only reads.
     pub(super) fn looks(&self) -> bool {
-        matches!(self.action, Action::Check(_) | Action::Alter(Item { action: Alteration::Look, .. }))
+        matches!(self.action, Action::Check(_) | Action::Adjust(Item { action: Adjustment::Look, .. }))
     }
 
     /// Whether it settles earlier charges.
@@ -324,11 +324,11 @@ impl Operation {
                 items.iter().any(|item| item.action.cost() > Tokens::ZERO && !item.target.is_unlimited())
             }
             Action::Check(_) => false,
-            Action::Alter(Item { target, action }) => match action {
-                Alteration::Debit(cost) => *cost > Tokens::ZERO,
-                Alteration::Credit(_) => target.limit.kind == LimitKind::Wallet || target.rows.count > 1,
-                Alteration::GiveBack(_) | Alteration::Reset => target.rows.count > 1,
-                Alteration::Look => false,
+            Action::Adjust(Item { target, action }) => match action {
+                Adjustment::Debit(cost) => *cost > Tokens::ZERO,
+                Adjustment::Credit(_) => target.limit.kind == LimitKind::Wallet || target.rows.count > 1,
+                Adjustment::GiveBack(_) | Adjustment::Reset => target.rows.count > 1,
+                Adjustment::Look => false,
             },
             Action::Settle(settling) => settling.inserts(),
         }
@@ -336,13 +336,13 @@ impl Operation {
 
     /// The first stale shard of the limit and key that it resets.
     pub(crate) fn stale(&self) -> Option<RowId> {
-        let reset = self.altered().filter(|item| item.action == Alteration::Reset);
+        let reset = self.adjusted().filter(|item| item.action == Adjustment::Reset);
         reset.map(|Item { target, .. }| target.rows.first.after(target.rows.count))
     }
 
     /// The rows that it may raise, and for each whether a lease ends there.
     pub(crate) fn raises(&self) -> impl Iterator<Item = (&RowId, bool)> {
-        let raised = self.altered().filter(|item| !matches!(item.action, Alteration::Debit(_) | Alteration::Look));
+        let raised = self.adjusted().filter(|item| !matches!(item.action, Adjustment::Debit(_) | Adjustment::Look));
         let raised = raised.map(|Item { target, .. }| (&target.rows.first, target.limit.lease().is_some()));
         raised.into_iter().chain(self.settling().into_iter().flat_map(Settling::raises))
     }

@@ -14,7 +14,7 @@ use crate::algebra::Timestamp;
 use crate::call::{CallId, StoredCall};
 use crate::error::{Error, Step};
 use crate::key::Key;
-use crate::plan::{CallChange, Plan};
+use crate::plan::{CallWrite, Plan};
 use crate::tokens::Tokens;
 
 /// Calls that have lapsed.
@@ -78,16 +78,16 @@ impl Store<'_> {
     }
 
     /// Writes the changes of calls that the transaction has locked, and inserts new ones.
-    pub(crate) async fn save_calls(&mut self, names: &[CallId], changes: &[CallChange]) -> Result<(), Error> {
+    pub(crate) async fn save_calls(&mut self, names: &[CallId], changes: &[CallWrite]) -> Result<(), Error> {
         let mut changes: Vec<_> = changes.iter().collect();
         changes.sort_by_key(|change| change.name());
         for piece in changes.chunk_by(|one, other| names[one.name()].part == names[other.name()].part) {
-            let some = |wanted: fn(&CallChange) -> bool| -> Vec<&CallId> {
+            let some = |wanted: fn(&CallWrite) -> bool| -> Vec<&CallId> {
                 piece.iter().filter(|change| wanted(change)).map(|change| &names[change.name()]).collect()
             };
             let new = CallColumns::of(piece.iter().filter_map(|change| change.row()));
-            let used = some(|change| matches!(change, CallChange::Use { .. }));
-            let gone = some(|change| matches!(change, CallChange::Delete { .. }));
+            let used = some(|change| matches!(change, CallWrite::Use { .. }));
+            let gone = some(|change| matches!(change, CallWrite::Delete { .. }));
             let first = &names[piece[0].name()];
             if !new.names.is_empty() {
                 expect(self.insert_calls(first.part, &new).await, new.names.len(), first)?;

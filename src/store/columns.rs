@@ -1,5 +1,5 @@
 use crate::algebra::{Flow, Timestamp};
-use crate::plan::{Change, Need, RowId};
+use crate::plan::{Need, RowId, RowWrite};
 
 /// Rows as the arrays that statements bind.
 pub(super) struct Columns<'r> {
@@ -35,7 +35,7 @@ pub(super) struct Slices {
 }
 
 impl Values {
-    pub(super) fn of<'c>(changes: impl Iterator<Item = &'c Change> + Clone) -> Self {
+    pub(super) fn of<'c>(changes: impl Iterator<Item = &'c RowWrite> + Clone) -> Self {
         Self {
             amounts: changes.clone().map(|change| change.state.value.micros()).collect(),
             instants: changes.clone().map(|change| change.state.ts).collect(),
@@ -46,7 +46,7 @@ impl Values {
 }
 
 impl Slices {
-    fn of<'c>(changes: impl Iterator<Item = &'c Change>) -> Self {
+    fn of<'c>(changes: impl Iterator<Item = &'c RowWrite>) -> Self {
         let mut slices = Self::default();
         let count = |numbers: &[i64]| i32::try_from(numbers.len()).expect("a statement has room for less");
         for change in changes {

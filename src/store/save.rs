@@ -10,12 +10,12 @@ use crate::algebra::{State, Timestamp};
 use crate::call::CallId;
 use crate::error::{Error, Step};
 use crate::limit::Storage;
-use crate::plan::{CallChange, Change, RowId};
+use crate::plan::{CallWrite, RowId, RowWrite};
 
 impl Store<'_> {
     /// Writes the changes of rows that transaction `xid` holds. If the tables are not distributed, it is one statement:
     /// all changes are written, or none.
-    pub(crate) async fn save(&mut self, rows: &[RowId], changes: &[Change], xid: i64) -> Result<(), Error> {
+    pub(crate) async fn save(&mut self, rows: &[RowId], changes: &[RowWrite], xid: i64) -> Result<(), Error> {
         let xid = self.provable(xid);
         let pieces: Vec<&[RowId]> = if xid.is_some() { vec![rows] } else { by_table_and_part(rows).collect() };
         let (mut end, mut rest) = (0, changes);
@@ -26,7 +26,7 @@ impl Store<'_> {
             rest = later;
             let written = match changes {
                 [] => continue,
-                [Change { row, state }] => self.save_one(&rows[*row], state, xid).await,
+                [RowWrite { row, state }] => self.save_one(&rows[*row], state, xid).await,
                 _ => self.save_rows(rows, changes, xid).await,
             };
             if written.map_err(failed(Step::Save, &piece[0]))? != changes.len() {
@@ -45,9 +45,9 @@ impl Store<'_> {
     pub(crate) async fn save_with_calls(
         &mut self,
         rows: &[RowId],
-        changes: &[Change],
+        changes: &[RowWrite],
         names: &[CallId],
-        calls: &[CallChange],
+        calls: &[CallWrite],
         xid: i64,
     ) -> Result<(), Error> {
         let Some(xid) = self.provable(xid) else {
@@ -86,7 +86,12 @@ impl Store<'_> {
     }
 
     /// Writes several rows, and returns how many were written.
-    async fn save_rows(&mut self, rows: &[RowId], changes: &[Change], xid: Option<i64>) -> Result<usize, sqlx::Error> {
+    async fn save_rows(
+        &mut self,
+        rows: &[RowId],
+        changes: &[RowWrite],
+        xid: Option<i64>,
+    ) -> Result<usize, sqlx::Error> {
         let [(ephemeral, ephemeral_values), (durable, durable_values)] = by_table(rows, changes);
         let written = self
             .fetch(query_file!(
@@ -120,18 +125,18 @@ impl Store<'_> {
     async fn save_rows_and_calls(
         &mut self,
         rows: &[RowId],
-        changes: &[Change],
+        changes: &[RowWrite],
         names: &[CallId],
-        calls: &[CallChange],
+        calls: &[CallWrite],
         xid: Option<i64>,
     ) -> Result<usize, sqlx::Error> {
-        let new = CallColumns::of(calls.iter().filter_map(CallChange::row));
+        let new = CallColumns::of(calls.iter().filter_map(CallWrite::row));
         let read: Vec<_> = calls.iter().filter(|call| call.row().is_none()).collect();
         let of_read = || read.iter().map(|call| &names[call.name()]);
         let limits: Vec<_> = of_read().map(CallId::name).collect();
         let keys: Vec<_> = of_read().map(|name| name.key().as_str()).collect();
         let ids: Vec<_> = of_read().map(CallId::id).collect();
-        let kept: Vec<_> = read.iter().map(|call| matches!(call, CallChange::Use { .. })).collect();
+        let kept: Vec<_> = read.iter().map(|call| matches!(call, CallWrite::Use { .. })).collect();
         let [(ephemeral, ephemeral_values), (durable, durable_values)] = by_table(rows, changes);
         let written = self
             .fetch(query_file!(
@@ -184,7 +189,7 @@ impl Store<'_> {
 }
 
 /// The changes of `tollgate.ephemeral`, and those of `tollgate.durable`, as arrays.
-fn by_table<'r>(rows: &'r [RowId], changes: &[Change]) -> [(Columns<'r>, Values); 2] {
+fn by_table<'r>(rows: &'r [RowId], changes: &[RowWrite]) -> [(Columns<'r>, Values); 2] {
     [Storage::Ephemeral, Storage::Durable].map(|table| {
         let changes = changes.iter().filter(|change| rows[change.row].storage() == table);
         (Columns::of(changes.clone().map(|change| &rows[change.row])), Values::of(changes))

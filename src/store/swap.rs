@@ -23,13 +23,13 @@ use super::{Store, by_table_and_part};
 use crate::algebra::{List, Timestamp};
 use crate::call::StoredCall;
 use crate::error::{Error, Step};
-use crate::plan::{CallChange, Change, RowId};
+use crate::plan::{CallWrite, RowId, RowWrite};
 
 /// The changes that one statement writes: of rows of one table and part, and of calls, group by group.
 #[derive(Debug, Default)]
 pub(crate) struct Swap<'c> {
-    pub(crate) rows: Vec<Grouped<&'c Change>>,
-    pub(crate) calls: Vec<Grouped<&'c CallChange>>,
+    pub(crate) rows: Vec<Grouped<&'c RowWrite>>,
+    pub(crate) calls: Vec<Grouped<&'c CallWrite>>,
 }
 
 /// A change of a row or a call that was read without a lock, and the group with which it is written or lost. The group
@@ -92,7 +92,7 @@ impl Store<'_> {
         swap: &Swap<'_>,
     ) -> Result<Vec<usize>, Error> {
         let groups: Vec<_> = swap.rows.iter().map(|row| number(row.group)).collect();
-        let has_none = |Grouped { change, .. }: &Grouped<&Change>| {
+        let has_none = |Grouped { change, .. }: &Grouped<&RowWrite>| {
             let was_none = found.states[change.row].as_ref().is_none_or(|state| state.list == List::None);
             was_none && change.state.list == List::None
         };

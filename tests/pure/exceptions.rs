@@ -1,7 +1,7 @@
 //! The overrides of operators over limits, decided by the plan.
 
 use tollgate::algebra::{State, Timestamp};
-use tollgate::plan::{Answer, AppliedOverride, CallChange, Outcome, Plan, Ruling, Under, Verb};
+use tollgate::plan::{Answer, AppliedOverride, CallWrite, Outcome, Plan, Ruling, Under, Verb};
 use tollgate::{Call, Denied, Error, Grant, Key, Limit, MINUTE, Reason, Request, Source, Tokens, first_of, split};
 
 const TEN: Limit = Limit::token_bucket("ten", 10, MINUTE);
@@ -193,7 +193,7 @@ fn a_repeat_is_answered_as_before_under_numbers_that_grant_it_no_more() {
             for change in &outcome.changes {
                 rows[change.row] = Some(change.state.clone());
             }
-            let [CallChange::Insert { row, .. }] = &outcome.calls[..] else { panic!("{:?}", outcome.calls) };
+            let [CallWrite::Insert { row, .. }] = &outcome.calls[..] else { panic!("{:?}", outcome.calls) };
             let again = |rows: &[_], known| {
                 let overrides = says(large.name(), small.clone());
                 let under = Under { overrides: &overrides, draw: &|| 8, ..Under::NOTHING };

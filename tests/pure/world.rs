@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 use chrono::{DateTime, Utc};
 use serde_json::json;
 use tollgate::algebra::{Account, Ask, State, Terms, Timestamp, TooDeep, Verdict};
-use tollgate::plan::{Answer, AppliedOverride, CallChange, CallId, Change, Plan, RowId, StoredCall, Under, Verb};
+use tollgate::plan::{Answer, AppliedOverride, CallId, CallWrite, Plan, RowId, RowWrite, StoredCall, Under, Verb};
 use tollgate::{Balance, Charge, Denied, Error, Grant, Key, Limit, Receipt, Request, Settlement, Tokens};
 
 #[derive(Clone, Debug, Default)]
@@ -90,15 +90,15 @@ impl World {
         for change in outcome.calls {
             let name = |name: usize| &plan.names()[name];
             match change {
-                CallChange::Insert { row, .. } => drop(self.calls.insert(row.name.clone(), row)),
-                CallChange::Use { name: used, .. } => {
+                CallWrite::Insert { row, .. } => drop(self.calls.insert(row.name.clone(), row)),
+                CallWrite::Use { name: used, .. } => {
                     let row = self.calls.get_mut(name(used)).unwrap();
                     (row.used, row.lapses_at) = (true, None);
                 }
-                CallChange::Delete { name: gone, .. } => drop(self.calls.remove(name(gone))),
+                CallWrite::Delete { name: gone, .. } => drop(self.calls.remove(name(gone))),
             }
         }
-        for Change { row, state } in outcome.changes {
+        for RowWrite { row, state } in outcome.changes {
             self.rows.insert(plan.rows()[row].clone(), state);
         }
         Ok(outcome.answers)

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use chrono::{DateTime, Utc};
 use serde_json::json;
 use tollgate::algebra::{State, Timestamp};
-use tollgate::plan::{Answer, Change, Plan, RowId, Verb};
+use tollgate::plan::{Answer, Plan, RowId, RowWrite, Verb};
 use tollgate::{Call, Decision, Grant};
 
 #[derive(Clone, Debug, Default)]
@@ -18,7 +18,7 @@ impl World {
         let plan = Plan::new([Verb::consume(call)]).unwrap();
         let found: Vec<_> = plan.rows().iter().map(|row| self.rows.get(row).cloned()).collect();
         let mut outcome = plan.decide(&found, &[], now);
-        for Change { row, state, .. } in outcome.changes {
+        for RowWrite { row, state, .. } in outcome.changes {
             self.rows.insert(plan.rows()[row].clone(), state);
         }
         match outcome.answers.remove(0).unwrap() {

@@ -19,7 +19,7 @@ use super::shared::Shared;
 use crate::call::StoredCall;
 use crate::error::{Error, Step};
 use crate::meter;
-use crate::plan::{Answer, Change, Outcome, Plan, RowId};
+use crate::plan::{Answer, Outcome, Plan, RowId, RowWrite};
 use crate::session;
 use crate::store::Found;
 pub(super) use blocked::Blocked;
@@ -314,7 +314,7 @@ impl<'s> Batch<'s> {
         &mut self,
         call: usize,
         answer: Result<Answer, Error>,
-        changes: &[Change],
+        changes: &[RowWrite],
         found: &Found,
         reading: Reading,
     ) {

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use crate::algebra::State;
 use crate::decision::Denied;
 use crate::error::Error;
-use crate::plan::{Answer, Change, Operation, Plan, RowId};
+use crate::plan::{Answer, Operation, Plan, RowId, RowWrite};
 pub(super) use prefetch::{Ages, Prefetch};
 pub(super) use refusals::{Reading, Refusals};
 use touch::Touch;
@@ -29,7 +29,7 @@ impl Memories {
     }
 
     /// Updates the memory of rows that a batch has written.
-    pub(super) fn follow<'c>(&self, plan: &Plan, written: impl Iterator<Item = &'c Change>, reading: Reading) {
+    pub(super) fn follow<'c>(&self, plan: &Plan, written: impl Iterator<Item = &'c RowWrite>, reading: Reading) {
         if let Some(refusals) = &self.refusals {
             refusals.follow(written.map(|change| (&plan.rows()[change.row], change.state.clone())), reading);
         }

@@ -1,7 +1,7 @@
 use crate::algebra::{Ask, Flow};
 use crate::key::Key;
 use crate::limit::Limit;
-use crate::plan::{Alteration, Item, Operation};
+use crate::plan::{Adjustment, Item, Operation};
 use crate::tokens::Tokens;
 
 /// The effect of a call on a limit and key whose tokens may lie in memory.
@@ -20,8 +20,8 @@ impl<'c> Touch<'c> {
     pub(super) fn of(call: &'c Operation) -> impl Iterator<Item = Self> {
         let mut taken = call.taken().iter();
         let pays = move |item: &Item<Ask>| (is_plain(item) && !call.is_stored()).then(|| item.action.cost());
-        let altered = call.altered().map(|item| item.action);
-        let replenishes = matches!(altered, Some(Alteration::Credit(_) | Alteration::Reset));
+        let adjusted = call.adjusted().map(|item| item.action);
+        let replenishes = matches!(adjusted, Some(Adjustment::Credit(_) | Adjustment::Reset));
         call.targets().map(move |target| {
             let pays = taken.next().and_then(pays);
             Self { limit: &target.limit, key: target.key(), pays, replenishes }

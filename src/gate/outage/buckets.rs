@@ -1,7 +1,7 @@
 use std::collections::{BTreeSet, HashMap};
 
 use crate::algebra::{State, Timestamp};
-use crate::plan::{Change, RowId};
+use crate::plan::{RowId, RowWrite};
 
 /// A bounded number of rows in this process's memory.
 ///
@@ -25,14 +25,14 @@ impl LocalBuckets {
     }
 
     /// Writes all changes, or none if there is no room for the new ones.
-    pub(super) fn write(&mut self, rows: &[RowId], changes: &[Change], now: Timestamp) -> bool {
+    pub(super) fn write(&mut self, rows: &[RowId], changes: &[RowWrite], now: Timestamp) -> bool {
         while self.rows.len() + self.count_new(rows, changes) > self.bound {
             let soonest = self.by_full_at.first().filter(|(full_at, _)| *full_at <= now);
             let Some(full) = soonest.cloned() else { return false };
             self.by_full_at.remove(&full);
             self.rows.remove(&full.1);
         }
-        for Change { row, state } in changes {
+        for RowWrite { row, state } in changes {
             let row = rows[*row].clone();
             if let Some(old) = self.rows.insert(row.clone(), state.clone()) {
                 self.by_full_at.remove(&(old.full_at, row.clone()));
@@ -42,7 +42,7 @@ impl LocalBuckets {
         true
     }
 
-    fn count_new(&self, rows: &[RowId], changes: &[Change]) -> usize {
+    fn count_new(&self, rows: &[RowId], changes: &[RowWrite]) -> usize {
         changes.iter().filter(|change| !self.rows.contains_key(&rows[change.row])).count()
     }
 }
@@ -78,7 +78,7 @@ mod tests {
         /// Writes rows that are full at some instants.
         fn write(&mut self, full_at: &[(usize, i64)], now: i64) -> bool {
             let [ts, now] = [0, now].map(Timestamp::from_micros);
-            let change = |(row, at): &(usize, i64)| Change {
+            let change = |(row, at): &(usize, i64)| RowWrite {
                 row: *row,
                 state: State::new(Tokens::ZERO, ts).full_at(Timestamp::from_micros(*at)),
             };

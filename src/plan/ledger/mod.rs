@@ -1,8 +1,7 @@
 //! Decides the calls of one plan, one after another, over a copy of the rows and stored calls that were found. At the
 //! end, the differences are the changes to write.
 
-mod alter;
-mod change;
+mod adjust;
 mod repeat;
 mod settle;
 mod shares;
@@ -10,6 +9,7 @@ mod take;
 mod taken;
 #[cfg(test)]
 mod tests;
+mod write;
 
 use super::answer::Answer;
 use super::call_slot::CallSlot;
@@ -20,7 +20,7 @@ use crate::algebra::{Account, Portion, State, Timestamp};
 use crate::call::StoredCall;
 use crate::error::{Error, FitError};
 use crate::text::Text;
-pub use change::{CallChange, Change};
+pub use write::{CallWrite, RowWrite};
 
 /// The rows and the stored calls of a plan while its calls are decided over them, one after another.
 pub(super) struct Ledger<'p> {
@@ -70,7 +70,7 @@ impl<'p> Ledger<'p> {
                 self.restore(saved);
                 answer.map(Answer::untaken)
             }
-            Action::Alter(item) => self.alter(item, slot).map(Answer::Done),
+            Action::Adjust(item) => self.adjust(item, slot).map(Answer::Done),
             Action::Settle(settling) => {
                 let saved = self.saved(call);
                 let settled = self.settle(settling, slot);
@@ -87,19 +87,19 @@ impl<'p> Ledger<'p> {
         self,
         found: &[Option<State>],
         known: &[Option<StoredCall>],
-    ) -> (Vec<Change>, Vec<CallChange>) {
+    ) -> (Vec<RowWrite>, Vec<CallWrite>) {
         let rows = self.states.into_iter().zip(found).enumerate();
         let changed = rows.filter_map(|(row, (state, found))| {
             let state = state.filter(|state| Some(state) != found.as_ref())?;
-            Some(Change { row, state })
+            Some(RowWrite { row, state })
         });
         let calls = self.calls.into_iter().zip(known).enumerate();
         let calls = calls.filter_map(|(name, (Entry { row, changed_by }, known))| {
             let call = changed_by?;
             match (known, row) {
-                (None, Some(row)) => Some(CallChange::Insert { call, name, row }),
-                (Some(known), Some(row)) => (*known != row).then_some(CallChange::Use { call, name }),
-                (Some(_), None) => Some(CallChange::Delete { call, name }),
+                (None, Some(row)) => Some(CallWrite::Insert { call, name, row }),
+                (Some(known), Some(row)) => (*known != row).then_some(CallWrite::Use { call, name }),
+                (Some(_), None) => Some(CallWrite::Delete { call, name }),
                 (None, None) => None,
             }
         });

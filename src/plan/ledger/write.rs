@@ -3,18 +3,18 @@ use crate::call::StoredCall;
 
 /// A row to write.
 #[derive(Clone, Debug, Eq, PartialEq)]
-pub struct Change {
+pub struct RowWrite {
     /// The row's place in [`Plan::rows`](crate::plan::Plan::rows).
     pub row: usize,
     /// Its new state.
     pub state: State,
 }
 
-/// A change of a stored call. `name` is its place in [`Plan::names`](crate::plan::Plan::names), and `call` is the last
+/// A write to a stored call. `name` is its place in [`Plan::names`](crate::plan::Plan::names), and `call` is the last
 /// call of the plan that changed it.
 #[derive(Clone, Debug, Eq, PartialEq)]
 #[allow(missing_docs, reason = "said above")]
-pub enum CallChange {
+pub enum CallWrite {
     /// The stored call was not there.
     Insert { call: usize, name: usize, row: StoredCall },
     /// Its receipt is used, and it no longer lapses.
@@ -23,7 +23,7 @@ pub enum CallChange {
     Delete { call: usize, name: usize },
 }
 
-impl CallChange {
+impl CallWrite {
     /// The call of the plan with which this change is written or lost.
     pub(crate) fn call(&self) -> usize {
         let (Self::Insert { call, .. } | Self::Use { call, .. } | Self::Delete { call, .. }) = self;

@@ -4,14 +4,14 @@ use crate::balance::Balance;
 use crate::call::Given;
 use crate::decision::Source;
 use crate::error::{Error, FitError};
-use crate::plan::alteration::Alteration;
+use crate::plan::adjustment::Adjustment;
 use crate::plan::call_slot::CallSlot;
 use crate::plan::item::{Item, Target};
 use crate::tokens::Tokens;
 
 impl Ledger<'_> {
     /// Changes a balance, whatever it is, or looks at it.
-    pub(super) fn alter(&mut self, item: &Item<Alteration>, slot: Option<&CallSlot>) -> Result<Balance, Error> {
+    pub(super) fn adjust(&mut self, item: &Item<Adjustment>, slot: Option<&CallSlot>) -> Result<Balance, Error> {
         let Item { target, action } = item;
         let limit = &target.limit.name;
         if self.repeated(slot)?.is_some() {
@@ -20,26 +20,26 @@ impl Ledger<'_> {
         self.expect_one_money(target)?;
         let account = self.account(target);
         let portions = match *action {
-            Alteration::Credit(amount) => {
+            Adjustment::Credit(amount) => {
                 if target.terms.flow == Flow::Wallet && account.balance().checked_add(amount).is_none() {
                     return Err(unfit(limit, FitError::BalanceTooLarge));
                 }
                 account.credit(amount)
             }
-            Alteration::Debit(amount) => {
+            Adjustment::Debit(amount) => {
                 account.debit(amount).map_err(|TooDeep| unfit(limit, FitError::DebtTooDeep))?
             }
-            Alteration::Reset => account.reset(),
+            Adjustment::Reset => account.reset(),
             // A row that was missing looks like one that was reset.
-            Alteration::GiveBack(rest) => account.credit(rest.owed(&target.terms, account.now())),
-            Alteration::Look => Vec::new(),
+            Adjustment::GiveBack(rest) => account.credit(rest.owed(&target.terms, account.now())),
+            Adjustment::Look => Vec::new(),
         };
         let (decided_at, before) = (account.now(), account.balance());
         self.write(target, portions);
         if let Some(slot) = slot {
             self.write_call(slot, Some(slot.written(Vec::new(), decided_at, Given::default())));
         }
-        let before = matches!(action, Alteration::Debit(_)).then_some(before);
+        let before = matches!(action, Adjustment::Debit(_)).then_some(before);
         Ok(Balance { before, ..self.balance(target) })
     }
 
