@@ -56,7 +56,7 @@ impl Look {
     /// lock out of order.
     pub(crate) fn choose(self, plan: &Plan) -> Option<Chosen> {
         if plan.has_alternatives() {
-            let chosen = plan.up_to(&self.answers);
+            let chosen = plan.through(&self.answers);
             return (chosen.rows().len() < plan.rows().len()).then_some(Chosen::Alternatives(chosen));
         }
         let candidates = plan.candidates(&self.seen.states, self.seen.now, fastrand::shuffle)?;

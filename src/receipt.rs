@@ -186,8 +186,8 @@ impl Charge {
         Duration::from_micros(self.period.unsigned_abs())
     }
 
-    /// The part of this charge that a request of its limit and key spends.
-    pub(crate) fn part(&self, paid: &Plain<'_>) -> Self {
+    /// The charge of what a request of its limit and key spends of this one.
+    pub(crate) fn spent_from(&self, paid: &Plain<'_>) -> Self {
         // The texts are the request's own. All callers of the key would contend for the reference counts of the
         // charge's texts.
         let Plain { limit, key, cost, flat } = *paid;

@@ -11,7 +11,7 @@ use crate::tokens::Tokens;
 pub struct Ask {
     /// Tokens that are taken in full.
     cost: Tokens,
-    part: Option<Part>,
+    partial: Option<Partial>,
     /// Tokens that must stay behind, if some must.
     leaving: Option<Tokens>,
     reserving: bool,
@@ -39,7 +39,7 @@ pub(crate) struct Position {
 /// than the least part, all are decided at the least part: so a refusal and its instant are those of a plain call of
 /// that cost. The passing of time alone never makes the part smaller.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
-struct Part {
+struct Partial {
     requests: i64,
     most: Tokens,
     least: Tokens,
@@ -52,7 +52,7 @@ impl Ask {
     #[must_use]
     pub const fn consume(cost: Tokens) -> Self {
         let place = Position { alternative: None, split: None };
-        Self { cost, part: None, leaving: None, reserving: false, flat: false, lease: None, place }
+        Self { cost, partial: None, leaving: None, reserving: false, flat: false, lease: None, place }
     }
 
     /// Tokens to spend as soon as they are there, perhaps later.
@@ -62,9 +62,9 @@ impl Ask {
     }
 
     /// Asks for as many tokens as there are, at least so many.
-    pub(crate) fn up_to(self, least: Option<Tokens>) -> Self {
+    pub(crate) fn at_least(self, least: Option<Tokens>) -> Self {
         let Some(least) = least else { return self };
-        Self { cost: Tokens::ZERO, part: Some(Part { requests: 1, most: self.cost, least, one_in: 1 }), ..self }
+        Self { cost: Tokens::ZERO, partial: Some(Partial { requests: 1, most: self.cost, least, one_in: 1 }), ..self }
     }
 
     /// Asks for calls to come: at most a sixteenth of the balance.
@@ -72,20 +72,20 @@ impl Ask {
     /// So the key is not emptied for callers that may never come, and accidents can add only a little to the bound of a
     /// span.
     pub(crate) fn for_prefetch(self) -> Self {
-        let Some(part) = self.part else { return self };
-        let leaving = wide(part.least) * i128::from(AHEAD - 1);
-        Self { part: Some(Part { one_in: AHEAD, ..part }), leaving: Some(saturate(leaving)), ..self }
+        let Some(partial) = self.partial else { return self };
+        let leaving = wide(partial.least) * i128::from(AHEAD - 1);
+        Self { partial: Some(Partial { one_in: AHEAD, ..partial }), leaving: Some(saturate(leaving)), ..self }
     }
 
     /// Whether it asks for calls to come.
     pub(crate) fn is_ahead(self) -> bool {
-        self.part.is_some_and(|part| part.one_in > 1)
+        self.partial.is_some_and(|partial| partial.one_in > 1)
     }
 
     /// Whether it is a cost to pay at once, and nothing else.
     pub(crate) fn is_plain(self) -> bool {
         let Position { alternative, split } = self.place;
-        let is_whole = self.part.is_none() && alternative.is_none() && split.is_none();
+        let is_whole = self.partial.is_none() && alternative.is_none() && split.is_none();
         is_whole && self.leaving.is_none() && !self.reserving
     }
 
@@ -135,8 +135,8 @@ impl Ask {
 
     /// The tokens that each request with a part gets, if there is one: as many as there are, or the least part if there
     /// are fewer. If the cost and the least part are whole, so is the result.
-    pub(super) fn part_of(self, balance: i128, terms: &Terms) -> Option<Tokens> {
-        let Part { requests, most, least, one_in } = self.part?;
+    pub(super) fn partial_of(self, balance: i128, terms: &Terms) -> Option<Tokens> {
+        let Partial { requests, most, least, one_in } = self.partial?;
         let kept = if one_in == 1 { self.floor(terms) + wide(self.cost) } else { 0 };
         let each = (balance - kept) / i128::from(requests) / i128::from(one_in);
         let (each, one) = (saturate(each).min(most).micros(), Tokens::ONE.micros());
@@ -146,8 +146,8 @@ impl Ask {
 
     /// The ask if each request with a part gets so many tokens.
     pub(crate) fn with_partial(self, each: Tokens) -> Self {
-        let Some(Part { requests, .. }) = self.part else { return self };
-        Self { cost: saturate(wide(self.cost) + i128::from(requests) * wide(each)), part: None, ..self }
+        let Some(Partial { requests, .. }) = self.partial else { return self };
+        Self { cost: saturate(wide(self.cost) + i128::from(requests) * wide(each)), partial: None, ..self }
     }
 
     /// So many tokens, rounded down to whole ones if the cost is whole.
@@ -158,23 +158,24 @@ impl Ask {
 
     /// The most that each request with a part gets, if there is one.
     pub(crate) fn most(self) -> Option<Tokens> {
-        self.part.map(|part| part.most)
+        self.partial.map(|partial| partial.most)
     }
 
     /// The ask for the tokens that a row with this balance gives.
     pub(crate) fn of_balance(self, balance: i128, terms: &Terms) -> Self {
-        self.part_of(balance, terms).map_or(self, |each| self.with_partial(each))
+        self.partial_of(balance, terms).map_or(self, |each| self.with_partial(each))
     }
 
     /// Whether it goes by the balance of all rows of a limit, and not by that of a single row.
     pub(crate) fn is_of_all_rows(self) -> bool {
-        self.part.is_some() || self.leaving.is_some() || self.is_split()
+        self.partial.is_some() || self.leaving.is_some() || self.is_split()
     }
 
     /// Everything in which a repeat must agree. Rows keep a hash of it.
     pub(crate) fn print(self) -> impl Iterator<Item = u8> {
-        let part = self.part.map(|Part { requests, most, least, .. }| [requests, most.micros(), least.micros()]);
-        let amounts = [self.cost.micros()].into_iter().chain(part.into_iter().flatten());
+        let partial =
+            self.partial.map(|Partial { requests, most, least, .. }| [requests, most.micros(), least.micros()]);
+        let amounts = [self.cost.micros()].into_iter().chain(partial.into_iter().flatten());
         let amounts = amounts.chain(self.leaving.map(Tokens::micros));
         let Position { alternative, split } = self.place;
         // The second bit stays free, so that the prints of stored calls stay as they are.
@@ -211,22 +212,23 @@ impl Ask {
 
     /// The least that it asks for.
     pub(crate) fn cost(self) -> Tokens {
-        self.part.map_or(self.cost, |part| self.with_partial(part.least).cost)
+        self.partial.map_or(self.cost, |partial| self.with_partial(partial.least).cost)
     }
 
     /// Whether another ask of its alternative is charged the same, whatever the balance. Parts have one cost.
     pub(crate) fn is_charged_as(self, other: Self) -> bool {
-        let requests = |ask: Self| ask.part.map(|part| part.requests);
+        let requests = |ask: Self| ask.partial.map(|partial| partial.requests);
         (self.cost, requests(self)) == (other.cost, requests(other))
     }
 
     /// The sum of two asks of one kind; `None` if the sum does not fit. Parts have one cost.
     pub(crate) fn checked_add(self, other: Self) -> Option<Self> {
         self.cost().checked_add(other.cost())?;
-        let requests = self.part.map_or(0, |part| part.requests) + other.part.map_or(0, |part| part.requests);
-        let part = self.part.or(other.part).map(|part| Part { requests, ..part });
+        let requests =
+            self.partial.map_or(0, |partial| partial.requests) + other.partial.map_or(0, |partial| partial.requests);
+        let partial = self.partial.or(other.partial).map(|partial| Partial { requests, ..partial });
         let cost = self.cost.checked_add(other.cost)?;
-        Some(Self { cost, part, leaving: self.leaving.max(other.leaving), ..self })
+        Some(Self { cost, partial, leaving: self.leaving.max(other.leaving), ..self })
     }
 }
 
@@ -245,8 +247,8 @@ mod tests {
 
     const COST: Tokens = Tokens::new(3);
 
-    fn part(of: Tokens) -> Ask {
-        Ask::consume(of).up_to(Some(Tokens::ONE))
+    fn partial(of: Tokens) -> Ask {
+        Ask::consume(of).at_least(Some(Tokens::ONE))
     }
 
     fn placed(alternative: Option<usize>, split: Option<usize>) -> Ask {
@@ -263,8 +265,8 @@ mod tests {
             (held_back, false, false, true),
             (alternative, false, false, false),
             (split, false, false, true),
-            (part(COST), false, false, true),
-            (part(COST).for_prefetch(), false, true, true),
+            (partial(COST), false, false, true),
+            (partial(COST).for_prefetch(), false, true, true),
         ] {
             assert_eq!(ask.is_plain(), is_plain, "{ask:?}");
             assert_eq!(ask.is_ahead(), is_ahead, "{ask:?}");
@@ -276,14 +278,14 @@ mod tests {
     fn asks_are_charged_the_same_by_their_cost_and_their_parts() {
         assert!(Ask::consume(COST).is_charged_as(Ask::reserve(COST)));
         assert!(!Ask::consume(COST).is_charged_as(Ask::consume(Tokens::ONE)));
-        assert!(!Ask::consume(Tokens::ZERO).is_charged_as(part(COST)));
-        assert!(part(COST).is_charged_as(part(COST)));
+        assert!(!Ask::consume(Tokens::ZERO).is_charged_as(partial(COST)));
+        assert!(partial(COST).is_charged_as(partial(COST)));
     }
 
     /// Of sixteen calls that are there, one is taken ahead.
     #[test]
     fn an_ask_for_calls_to_come_leaves_fifteen_sixteenths() {
         let terms = Terms::of(&Limit::token_bucket("ask", 100, SECOND), &Key::GLOBAL);
-        assert_eq!(part(COST).for_prefetch().needs(&terms), Tokens::new(16));
+        assert_eq!(partial(COST).for_prefetch().needs(&terms), Tokens::new(16));
     }
 }

@@ -68,8 +68,8 @@ impl Account<'_> {
     }
 
     /// The tokens that each request with a part gets, if there is one.
-    pub(crate) fn part(&self, ask: Ask) -> Option<Tokens> {
-        ask.part_of(self.sum, &self.terms)
+    pub(crate) fn partial(&self, ask: Ask) -> Option<Tokens> {
+        ask.partial_of(self.sum, &self.terms)
     }
 
     /// The most that an ask of a split cost may take at an instant: no debt, and whole tokens if the cost is whole.

@@ -72,12 +72,12 @@ struct Sum {
     /// their number.
     places: HashMap<RowId, usize>,
     /// The most and the least tokens of a request with a part in the last alternative.
-    part: Option<[Tokens; 2]>,
+    partial: Option<[Tokens; 2]>,
 }
 
 impl Sum {
     fn new(kind: Kind) -> Self {
-        Self { kind, asked: Vec::with_capacity(1), start: 0, places: HashMap::new(), part: None }
+        Self { kind, asked: Vec::with_capacity(1), start: 0, places: HashMap::new(), partial: None }
     }
 
     /// Adds the requests of an alternative, or of a call that has none.
@@ -86,7 +86,7 @@ impl Sum {
         if wanted.is_empty() {
             return Err(nothing());
         }
-        (self.start, self.part) = (self.asked.len(), None);
+        (self.start, self.partial) = (self.asked.len(), None);
         self.places.clear();
         for wanted in wanted {
             match wanted {
@@ -113,13 +113,13 @@ impl Sum {
         if place.split.is_some() && limit.lease().is_some() {
             return fault(CallError::SplitLease);
         }
-        if let Some(part) = least.map(|least| [cost, least])
-            && *self.part.get_or_insert(part) != part
+        if let Some(partial) = least.map(|least| [cost, least])
+            && *self.partial.get_or_insert(partial) != partial
         {
             return fault(CallError::PartsDiffer);
         }
         let ask = if self.kind == Kind::Reserve { Ask::reserve } else { Ask::consume };
-        let mut action = ask(cost).up_to(least).with_floor(leaving);
+        let mut action = ask(cost).at_least(least).with_floor(leaving);
         if self.kind == Kind::Ahead {
             action = action.for_prefetch();
         }

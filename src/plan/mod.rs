@@ -266,9 +266,9 @@ impl Plan {
     }
 
     /// The calls cut after the alternatives that these answers grant.
-    pub(crate) fn up_to(&self, answers: &[Result<Answer, Error>]) -> Self {
+    pub(crate) fn through(&self, answers: &[Result<Answer, Error>]) -> Self {
         let cut = |(call, answer): (&Operation, &Result<Answer, Error>)| match answer {
-            Ok(Answer::Granted { grant, .. }) => call.up_to(grant.alternative),
+            Ok(Answer::Granted { grant, .. }) => call.through(grant.alternative),
             _ => call.clone(),
         };
         Self::of(self.calls.iter().zip(answers).map(cut).collect())

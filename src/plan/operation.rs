@@ -243,7 +243,7 @@ impl Operation {
     }
 
     /// The call without alternatives behind this one.
-    pub(super) fn up_to(&self, alternative: usize) -> Self {
+    pub(super) fn through(&self, alternative: usize) -> Self {
         let mut call = self.clone();
         if let Some(items) = call.asked_mut() {
             items.retain(|item| item.action.place.alternative.is_none_or(|number| number <= alternative));

@@ -234,7 +234,7 @@ fn a_call_that_was_cut_and_refused_falls_short_of_the_whole() {
     };
     let falls_short = |found: &[Option<State>; 2], whole: &Plan, to: usize| {
         let granted = whole.decide(&[None, None], &[], NOW).answers;
-        let cut = if to == 0 { whole.up_to(&granted) } else { Plan::of(vec![whole.call(0).clone()]) };
+        let cut = if to == 0 { whole.through(&granted) } else { Plan::of(vec![whole.call(0).clone()]) };
         let answers = cut.decide(&found[..cut.rows().len()], &[], NOW).answers;
         cut.falls_short(whole, &answers)
     };

@@ -2,9 +2,9 @@
 //! end, the differences are the changes to write.
 
 mod adjust;
+mod amounts;
 mod repeat;
 mod settle;
-mod shares;
 mod take;
 mod taken;
 #[cfg(test)]

@@ -1,5 +1,5 @@
-use super::shares::Shares;
-use super::taken::Taken;
+use super::amounts::Amounts;
+use super::taken::ItemCharges;
 use super::{Ledger, unfit};
 use crate::algebra::{Ask, Lacking, Piece, Timestamp, TooDeep, Verdict};
 use crate::call::Given;
@@ -15,8 +15,8 @@ use crate::standing::Standing;
 use crate::tokens::Tokens;
 
 /// The tokens that the items of an alternative take, and the refusals of those that refuse.
-struct Tried {
-    taken: Vec<Taken>,
+struct AllOrNone {
+    taken: Vec<ItemCharges>,
     refusals: Vec<DeniedBy>,
     /// The latest row instant among the limits that refuse: each of them would grant only after its own.
     refused_at: Timestamp,
@@ -50,25 +50,25 @@ impl Ledger<'_> {
         if let Some(denied) = denied(items, self.now) {
             return Ok(Answer::Denied(denied));
         }
-        let shares = Shares::of(self, items);
-        let Tried { taken, refusals, refused_at } = self.try_items(items, &shares)?;
+        let amounts = Amounts::of(self, items);
+        let AllOrNone { taken, refusals, refused_at } = self.try_items(items, &amounts)?;
         let untouched = || told(items).map(|(_, item)| self.untouched(item)).collect();
         let denied = Denied::among(refusals, untouched, self.now.into(), refused_at.into(), Source::Database);
-        Ok(denied.map_or_else(|| self.grant(items, &shares, taken, slot), Answer::Denied))
+        Ok(denied.map_or_else(|| self.grant(items, &amounts, taken, slot), Answer::Denied))
     }
 
     /// Asks each item, without a change to the rows.
-    fn try_items(&self, items: &[Item<Ask>], shares: &Shares) -> Result<Tried, Error> {
+    fn try_items(&self, items: &[Item<Ask>], amounts: &Amounts) -> Result<AllOrNone, Error> {
         let taken = Vec::with_capacity(items.len());
-        let mut tried = Tried { taken, refusals: Vec::new(), refused_at: self.now };
+        let mut tried = AllOrNone { taken, refusals: Vec::new(), refused_at: self.now };
         for (place, item) in items.iter().enumerate() {
             if item.target.is_unlimited() {
-                tried.taken.push(Taken::nothing(self.now));
+                tried.taken.push(ItemCharges::nothing(self.now));
                 continue;
             }
             self.expect_one_money(&item.target)?;
             let account = self.account(&item.target);
-            let given = shares.given(place);
+            let given = amounts.given(place);
             let verdict = match (given, self.chosen.get(place)) {
                 (Some(Err(Lacking { reason, remaining, retry_at })), _) => {
                     Ok(Verdict::Denied { reason, remaining, retry_at })
@@ -77,12 +77,12 @@ impl Ledger<'_> {
                     Ok(Verdict::Granted { portions: Vec::new(), remaining, ready_at: account.now() })
                 }
                 (_, Some(row)) => account.decide_in(row - item.target.rows.place, item.action),
-                (_, None) => account.decide(shares.ask(place, item)),
+                (_, None) => account.decide(amounts.ask(place, item)),
             };
             match verdict.map_err(|TooDeep| unfit(&item.target.limit.name, FitError::DebtTooDeep))? {
                 Verdict::Granted { portions, remaining, ready_at } => {
                     let remaining = given.and_then(Result::ok).map_or(remaining, |given| given.remaining);
-                    tried.taken.push(Taken { portions, remaining, ready_at, at: account.now() });
+                    tried.taken.push(ItemCharges { portions, remaining, ready_at, at: account.now() });
                 }
                 Verdict::Denied { reason, remaining, retry_at } => {
                     tried.refused_at = tried.refused_at.max(account.now());
@@ -97,18 +97,24 @@ impl Ledger<'_> {
     }
 
     /// Charges the tokens that an alternative takes.
-    fn grant(&mut self, items: &[Item<Ask>], shares: &Shares, taken: Vec<Taken>, slot: Option<&CallSlot>) -> Answer {
+    fn grant(
+        &mut self,
+        items: &[Item<Ask>],
+        amounts: &Amounts,
+        taken: Vec<ItemCharges>,
+        slot: Option<&CallSlot>,
+    ) -> Answer {
         let remaining = taken.iter().map(|taken| taken.remaining).min().unwrap_or(Tokens::MAX);
         // A grant is dated by its earliest row: with a later date a window would give back tokens that it has refilled.
         let decided_at = taken.iter().map(|taken| taken.at).min().unwrap_or(self.now);
         // An item that is ready at the instant of its row is ready at once, also where the clock stands behind the row.
         let waits = taken.iter().filter(|taken| taken.ready_at > taken.at).map(|taken| taken.ready_at).max();
         let charges = self.charge_all(items, taken, waits);
-        let standings = told(items).map(|(place, item)| self.granted(item, shares.ask(place, item))).collect();
+        let standings = told(items).map(|(place, item)| self.granted(item, amounts.ask(place, item))).collect();
         let first = items[0].action;
         let (amount, alternative) = (first.cost(), first.place.alternative);
         let receipt = if let Some(slot) = slot {
-            let given = Given { ready_at: waits, part: shares.part, alternative };
+            let given = Given { ready_at: waits, part: amounts.partial, alternative };
             let row = slot.written(charges, decided_at, given);
             let receipt = row.receipt();
             self.write_call(slot, Some(row));
@@ -119,7 +125,7 @@ impl Ledger<'_> {
         let is_unlimited = items.iter().all(|item| item.target.is_unlimited());
         let [stands_at, full_at] = self.stands(items, &receipt);
         let grant = Grant {
-            amount: shares.part.unwrap_or(amount),
+            amount: amounts.partial.unwrap_or(amount),
             alternative: alternative.unwrap_or(0),
             remaining,
             observed_at: self.now.into(),
@@ -131,7 +137,7 @@ impl Ledger<'_> {
         Answer::Granted { stands_at, full_at, ready_at: waits.unwrap_or(self.now), grant }
     }
 
-    fn charge_all(&mut self, items: &[Item<Ask>], taken: Vec<Taken>, waits: Option<Timestamp>) -> Vec<Charge> {
+    fn charge_all(&mut self, items: &[Item<Ask>], taken: Vec<ItemCharges>, waits: Option<Timestamp>) -> Vec<Charge> {
         let (mut charges, mut before) = (Vec::with_capacity(items.len()), Tokens::ZERO);
         for (item, mut taken) in items.iter().zip(taken) {
             before = if item.action.continues_split() { before } else { Tokens::ZERO };

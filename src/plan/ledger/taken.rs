@@ -4,7 +4,7 @@ use crate::receipt::{Charge, ChargeKind};
 use crate::tokens::Tokens;
 
 /// The tokens that an item takes.
-pub(super) struct Taken {
+pub(super) struct ItemCharges {
     pub(super) portions: Vec<Portion>,
     pub(super) remaining: Tokens,
     pub(super) ready_at: Timestamp,
@@ -12,7 +12,7 @@ pub(super) struct Taken {
     pub(super) at: Timestamp,
 }
 
-impl Taken {
+impl ItemCharges {
     /// Takes nothing, for an item that is unlimited.
     pub(super) fn nothing(at: Timestamp) -> Self {
         Self { portions: Vec::new(), remaining: Tokens::MAX, ready_at: at, at }

@@ -122,7 +122,7 @@ impl Slice {
             id: self.id,
             renews,
             is_beside,
-            charge: self.charge.part(asked),
+            charge: self.charge.spent_from(asked),
             standing: Standing { limit, key, cost, remaining, more_at, before, overridden: false, override_label },
             observed_at: self.observed_at,
             decided_at: self.decided_at,

@@ -5,16 +5,16 @@ use crate::plan::item::Item;
 use crate::tokens::Tokens;
 
 /// The tokens that the items of an alternative take, if they depend on the other items.
-pub(super) struct Shares {
+pub(super) struct Amounts {
     /// The tokens that each request with a part gets, if there is one: the least that any of their limits has.
-    pub(super) part: Option<Tokens>,
+    pub(super) partial: Option<Tokens>,
     /// The piece that each limit of a split gives, at the place of its item; empty for a call that splits no cost.
     given: Vec<Option<Result<Piece, Lacking>>>,
 }
 
-impl Shares {
+impl Amounts {
     pub(super) fn of(ledger: &Ledger<'_>, items: &[Item<Ask>]) -> Self {
-        Self { part: part(ledger, items), given: given(ledger, items) }
+        Self { partial: partial(ledger, items), given: given(ledger, items) }
     }
 
     /// The piece of a split cost that the limit of an item gives.
@@ -22,22 +22,22 @@ impl Shares {
         self.given.get(place).copied().flatten()
     }
 
-    /// The ask of an item for its share.
+    /// The ask of an item for its amount.
     pub(super) fn ask(&self, place: usize, item: &Item<Ask>) -> Ask {
-        match (self.given(place), self.part) {
+        match (self.given(place), self.partial) {
             (Some(Ok(given)), _) => item.action.with_cost(given.cost),
-            (_, Some(part)) => item.action.with_partial(part),
+            (_, Some(partial)) => item.action.with_partial(partial),
             (_, None) => item.action,
         }
     }
 }
 
-fn part(ledger: &Ledger<'_>, items: &[Item<Ask>]) -> Option<Tokens> {
+fn partial(ledger: &Ledger<'_>, items: &[Item<Ask>]) -> Option<Tokens> {
     let parts = items.iter().filter(|item| item.action.most().is_some());
-    let part = |item: &Item<Ask>| {
-        if item.target.is_unlimited() { item.action.most() } else { ledger.account(&item.target).part(item.action) }
+    let partial = |item: &Item<Ask>| {
+        if item.target.is_unlimited() { item.action.most() } else { ledger.account(&item.target).partial(item.action) }
     };
-    parts.filter_map(part).min()
+    parts.filter_map(partial).min()
 }
 
 fn given(ledger: &Ledger<'_>, items: &[Item<Ask>]) -> Vec<Option<Result<Piece, Lacking>>> {
