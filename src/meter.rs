@@ -4,12 +4,12 @@
 use std::sync::LazyLock;
 use std::time::{Duration, Instant};
 
-use crate::algebra::Timestamp;
 use crate::decision::{Denied, Source};
 use crate::error::{Error, chain};
 use crate::failures::Failures;
 use crate::reason::Reason;
 use crate::standing::Standing;
+use crate::timestamp::Timestamp;
 use crate::tokens::Tokens;
 
 /// The part of the library that decides.

@@ -142,8 +142,8 @@ impl Call {
     }
 
     /// Carries the call out once under an id of yours, however often you ask. The id of a credit or a debit is kept for
-    /// 31 days, and any other for 24 hours, or for the span of [`once_for`](Self::once_for). It is kept at least as long
-    /// as [`lapses_after`](Self::lapses_after) or [`tracked_for`](Self::tracked_for) keeps the call.
+    /// 31 days, and any other for 24 hours, or for the span of [`once_for`](Self::once_for). It is kept at least as
+    /// long as [`lapses_after`](Self::lapses_after) or [`tracked_for`](Self::tracked_for) keeps the call.
     ///
     /// The same call with the same id is granted again, with [`Source::Repeated`](crate::Source::Repeated). A repeat
     /// takes nothing more, whatever the balances are, and its receipt is the same. This holds in every process, before

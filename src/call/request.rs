@@ -44,8 +44,8 @@ use crate::tokens::{Tokens, TokensError};
 /// | [`period`](Self::period) | counts | counts | counts | counts | counts |
 ///
 /// A fault is [`CallError::WrongVerb`], and `–` means that the verb ignores the option. A reservation takes tokens that
-/// are not there yet, so no balance decides what part it gets, or what it leaves behind. A [`split`](crate::split) takes
-/// all of its cost from several limits, so none of its requests goes with `up_to`. Only fixed windows and stepped
+/// are not there yet, so no balance decides what part it gets, or what it leaves behind. A [`split`](crate::split)
+/// takes all of its cost from several limits, so none of its requests goes with `up_to`. Only fixed windows and stepped
 /// buckets have a `period`.
 #[derive(Clone, Debug, Deserialize, Eq, PartialEq, Serialize)]
 #[must_use = "a request does nothing until it is given to a verb"]

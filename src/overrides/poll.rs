@@ -12,8 +12,8 @@ use crate::plan::SlowedRate;
 use crate::session::{self, Right};
 use crate::{SECOND, meter};
 
-/// Reads the table each second, until the last clone of its overrides is dropped, or the pool is closed. It polls, because NOTIFY takes a lock
-/// of the whole database at the commit of a caller, and poolers swallow it.
+/// Reads the table each second, until the last clone of its overrides is dropped, or the pool is closed. It polls,
+/// because NOTIFY takes a lock of the whole database at the commit of a caller, and poolers swallow it.
 pub(super) async fn again_and_again(inner: Weak<Inner>, pool: PgPool) {
     let (mut is_stale, mut whole, mut slowed) = (false, Instant::now(), BTreeMap::new());
     loop {

@@ -15,7 +15,8 @@ use crate::tokens::Tokens;
 /// The items of a call, and its slot among the stored calls, if it has one.
 type Gathered = (Vec<Item<Ask>>, Option<Box<CallSlot>>);
 
-/// Adds up a call of this kind. Its leases, and its row where its caller gives no id, are named by one id that is drawn.
+/// Adds up a call of this kind. Its leases, and its row where its caller gives no id, are named by one id that is
+/// drawn.
 pub(super) fn gather(call: Call, kind: Kind, draw: &dyn Fn() -> u128) -> Result<Gathered, Error> {
     let name = call.requests().next().map(|request| request.limit.name.clone());
     let fault = |source| Error::Call { limit: name.clone().map(Into::into), source };

@@ -53,8 +53,8 @@ impl SlowedRate {
         Some(self.share.saturating_add(u32::try_from(grown).ok()?).min(Self::WHOLE))
     }
 
-    /// Whether reports at an instant change nothing, because this one is so young. A clock that has stepped back may show
-    /// an earlier instant.
+    /// Whether reports at an instant change nothing, because this one is so young. A clock that has stepped back may
+    /// show an earlier instant.
     pub(crate) fn is_cooling_down(self, how: &SlowDown, now: Timestamp) -> bool {
         now < self.starts_at.plus(how.cool_down) && self.starts_at < now.plus(how.cool_down)
     }

@@ -128,8 +128,9 @@ impl TollgateBuilder {
     /// # Errors
     ///
     /// [`StartError::Setup`] where the tables are missing or too old, or the role lacks a right.
-    /// [`StartError::TwoDefinitions`] for two limits of one name. [`StartError::Database`] where the database does not answer within the pool's `acquire_timeout`, unless the
-    /// handle may [start in an outage](Self::start_in_outage). [`StartError::Stopped`] outside of a tokio runtime.
+    /// [`StartError::TwoDefinitions`] for two limits of one name. [`StartError::Database`] where the database does not
+    /// answer within the pool's `acquire_timeout`, unless the handle may [start in an outage](Self::start_in_outage).
+    /// [`StartError::Stopped`] outside of a tokio runtime.
     pub async fn start(self) -> Result<Tollgate, StartError> {
         Handle::try_current().map_err(|_| StartError::Stopped)?;
         limit::by_name(&self.limits).map_err(|limit| StartError::TwoDefinitions { limit })?;

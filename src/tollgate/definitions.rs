@@ -8,9 +8,9 @@ use crate::error::chain;
 use crate::limit::Limit;
 use crate::session::{self, Right};
 
-/// Inserts the definitions that the table lacks, where the role may, and logs each that differs. It overwrites none: that
-/// would undo what somebody has pushed, and two versions of a service would write in turn. No fault here stops a start,
-/// because the service decides by its own definitions.
+/// Inserts the definitions that the table lacks, where the role may, and logs each that differs. It overwrites none:
+/// that would undo what somebody has pushed, and two versions of a service would write in turn. No fault here stops a
+/// start, because the service decides by its own definitions.
 pub(super) async fn publish(conn: &mut PgConnection, limits: &[Limit]) {
     match compare(conn, limits).await {
         Ok(differences) => differences.iter().for_each(|difference| tracing::warn!("{difference}")),
