@@ -4,7 +4,7 @@
 use crate::algebra::State;
 use crate::decision::Source;
 use crate::error::Error;
-use crate::plan::{Answer, CallWrite, Outcome, Plan, RowId, RowWrite};
+use crate::plan::{Answer, CallWrite, Chosen, Outcome, Plan, RowId, RowWrite, draw};
 use crate::store::{Found, Store, unwritten};
 
 /// One answer for each call of a plan, in their order.
@@ -26,14 +26,6 @@ pub(crate) struct Look {
     pub(crate) answers: Answers,
 }
 
-/// The rows of a plan that may suffice, chosen by a look at all of them.
-pub(crate) enum Chosen {
-    /// The rows of the same calls, without alternatives behind those that are granted.
-    Alternatives(Plan),
-    /// One row of each limit: the states of all rows, and the places of those that held enough, the best first.
-    Shards(Vec<Option<State>>, Vec<Vec<usize>>),
-}
-
 impl Look {
     /// Whether nothing is left to lock or to write: each call is refused, or repeats another.
     ///
@@ -50,17 +42,8 @@ impl Look {
     }
 
     /// The rows that may suffice, if not all are needed.
-    ///
-    /// If all rows of all alternatives were claimed at once, each call would insert and delete the missing rows of the
-    /// alternatives behind the one that is taken. And a call that claimed them later, while it holds other rows, would
-    /// lock out of order.
     pub(crate) fn choose(self, plan: &Plan) -> Option<Chosen> {
-        if plan.has_alternatives() {
-            let chosen = plan.through(&self.answers);
-            return (chosen.rows().len() < plan.rows().len()).then_some(Chosen::Alternatives(chosen));
-        }
-        let candidates = plan.candidates(&self.seen.states, self.seen.now, fastrand::shuffle)?;
-        Some(Chosen::Shards(self.seen.states, candidates))
+        plan.choose(&self.answers, self.seen.states, self.seen.now, fastrand::shuffle)
     }
 }
 
@@ -141,7 +124,10 @@ impl<'a> Execution<'a> {
         let (chosen, found) = if let Some((place, found)) = self.lock_any(&states, candidates).await? {
             (vec![place], found)
         } else {
-            let chosen: Vec<_> = candidates.iter().map(|candidates| draw(&states, candidates)).collect();
+            let chosen: Vec<_> = candidates
+                .iter()
+                .map(|candidates| draw(&states, candidates, |below| fastrand::usize(..below)))
+                .collect();
             let rows: Vec<_> = sorted(&chosen).into_iter().map(|place| self.plan.rows()[place].clone()).collect();
             let found = self.claim(&rows).await?;
             (chosen, found)
@@ -217,13 +203,6 @@ impl<'a> Execution<'a> {
             self.store.save_with_calls(rows, changes, names, calls, xid).await
         }
     }
-}
-
-/// The row to wait for: the best one if it is missing, else the better of two random ones, so that not all callers wait
-/// for the same row.
-fn draw(seen: &[Option<State>], candidates: &[usize]) -> usize {
-    let any = || fastrand::usize(..candidates.len());
-    if seen[candidates[0]].is_none() { candidates[0] } else { candidates[any().min(any())] }
 }
 
 fn sorted(places: &[usize]) -> Vec<usize> {

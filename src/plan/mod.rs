@@ -28,38 +28,36 @@
 //! # Ok::<(), tollgate::Error>(())
 //! ```
 
-mod adjustment;
-mod alternatives;
+mod adjust;
 mod answer;
 mod applied;
-mod call_slot;
-mod gather;
-mod item;
+mod by_override;
 mod ledger;
 mod operation;
-mod overruled;
 mod rows;
+mod settle;
 pub(crate) mod settlement;
-mod settling;
 mod slowed_rate;
+mod stored_call;
+mod take;
+mod target;
 #[cfg(test)]
 mod tests;
 mod verb;
 
-use std::cmp::Reverse;
-
-pub(crate) use adjustment::Adjustment;
+pub(crate) use adjust::Adjustment;
 pub use answer::Answer;
 pub use applied::{AppliedOverride, Ruling};
-pub(crate) use item::Item;
 pub use ledger::{CallWrite, RowWrite};
 pub use operation::Under;
 pub(crate) use operation::{Operation, OverrideOf};
 pub use rows::RowId;
 pub use slowed_rate::SlowedRate;
+pub(crate) use take::{Chosen, draw};
+pub(crate) use target::Item;
 pub use verb::Verb;
 
-use crate::algebra::{Account, Ask, State, Terms, Timestamp, Verdict};
+use crate::algebra::{State, Terms, Timestamp};
 pub use crate::call::{CallId, Given, StoredCall};
 use crate::error::Error;
 use crate::tokens::Tokens;
@@ -265,21 +263,6 @@ impl Plan {
         self.calls.iter().any(|call| call.alternatives().nth(1).is_some())
     }
 
-    /// The calls cut after the alternatives that these answers grant.
-    pub(crate) fn through(&self, answers: &[Result<Answer, Error>]) -> Self {
-        let cut = |(call, answer): (&Operation, &Result<Answer, Error>)| match answer {
-            Ok(Answer::Granted { grant, .. }) => call.through(grant.alternative),
-            _ => call.clone(),
-        };
-        Self::of(self.calls.iter().zip(answers).map(cut).collect())
-    }
-
-    /// Whether the plan with all alternatives may answer differently, because a call that was cut short is refused.
-    pub(crate) fn falls_short(&self, whole: &Self, answers: &[Result<Answer, Error>]) -> bool {
-        let mut calls = self.calls.iter().zip(&whole.calls).zip(answers);
-        calls.any(|((cut, whole), answer)| matches!(answer, Ok(Answer::Denied(_))) && cut.keys() < whole.keys())
-    }
-
     /// The first stale shard of each limit and key that some call resets, in lock order.
     pub(crate) fn stale(&self) -> Vec<RowId> {
         let mut stale: Vec<_> = self.calls.iter().filter_map(Operation::stale).collect();
@@ -295,51 +278,6 @@ impl Plan {
     /// Whether nothing is locked or written for any call.
     pub(crate) fn looks(&self) -> bool {
         self.calls.iter().all(Operation::looks)
-    }
-
-    /// Whether some of the rows may suffice: a call has alternatives, or the only call takes from a limit with several
-    /// rows.
-    pub(crate) fn has_choice(&self) -> bool {
-        let takes_one = || self.len() == 1 && self.takes() && self.inserts();
-        self.has_alternatives() || takes_one() && self.calls[0].rows().any(|rows| rows.count > 1)
-    }
-
-    /// For each item of the plan's only call, the places of the rows that could grant it alone, as they were seen.
-    /// `None` if an item needs several rows, or goes by the sum of all of them.
-    ///
-    /// The fullest row comes first, so that no row stays full, and wastes its refill, while another is low. If all rows
-    /// would be in debt, the row that is ready first comes first. Equal rows come in the order of the shuffle, so that
-    /// callers spread.
-    pub(crate) fn candidates(
-        &self,
-        found: &[Option<State>],
-        now: Timestamp,
-        shuffle: impl Fn(&mut [usize]),
-    ) -> Option<Vec<Vec<usize>>> {
-        let [call] = self.calls.as_slice() else { return None };
-        if !call.takes() || call.taken().iter().any(|item| item.action.is_of_all_rows()) {
-            return None;
-        }
-        let of_item = |item: &Item<Ask>| {
-            let rows = &item.target.rows;
-            let account = Account::new(&item.target.terms, &found[rows.places()], now);
-            let mut shards: Vec<_> = (0..rows.count).collect();
-            shuffle(&mut shards);
-            let mut candidates: Vec<_> = shards
-                .into_iter()
-                .filter_map(|shard| match account.decide_in(shard, item.action) {
-                    Ok(Verdict::Granted { portions, ready_at, .. }) => {
-                        let left = portions.first()?.next.value;
-                        Some((ready_at, Reverse(left), rows.place + shard))
-                    }
-                    _ => None,
-                })
-                .collect();
-            candidates.sort_by_key(|(ready_at, left, _)| (*ready_at, *left));
-            let candidates: Vec<_> = candidates.into_iter().map(|(.., place)| place).collect();
-            (!candidates.is_empty()).then_some(candidates)
-        };
-        call.taken().iter().map(of_item).collect()
     }
 }
 

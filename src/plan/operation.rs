@@ -1,14 +1,14 @@
 use std::ptr;
 use std::time::Duration;
 
-use super::adjustment::Adjustment;
-use super::alternatives::{alternatives, decided_together, keep_right, possible};
+use super::adjust::Adjustment;
 use super::applied::AppliedOverride;
-use super::call_slot::{CallSlot, Kind, Role};
-use super::gather::gather;
-use super::item::{Item, Target};
 use super::rows::{RowId, RowRange};
-use super::settling::{End, Settling};
+use super::settle::{End, Settling};
+use super::stored_call::{CallSlot, Kind, Role};
+use super::take::gather;
+use super::take::{alternatives, decided_together, keep_right, possible};
+use super::target::{Item, Target};
 use super::verb::Verb;
 use crate::algebra::Ask;
 use crate::call::{Call, CallError, StoredCall};

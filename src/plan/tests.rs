@@ -1,7 +1,9 @@
 //! Calls and plans describe themselves to the gate and the store. Without these tests only a server would show a wrong
 //! description.
 
-use super::item::Target;
+mod ledger;
+
+use super::target::Target;
 use super::{Answer, AppliedOverride, Operation, Outcome, Plan, Ruling, SlowedRate, Under, Verb};
 use crate::algebra::{Rest, State, Timestamp};
 use crate::call::{Call, CallError};

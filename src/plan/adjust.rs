@@ -1,13 +1,26 @@
-use super::{Ledger, unfit};
-use crate::algebra::{Flow, TooDeep};
+//! Credit, debit, reset and look: one balance is changed whatever it is, or read.
+
+use super::ledger::{Ledger, unfit};
+use super::stored_call::CallSlot;
+use super::target::{Item, Target};
+use crate::algebra::{Flow, Rest, TooDeep};
 use crate::balance::Balance;
 use crate::call::Given;
 use crate::decision::Source;
 use crate::error::{Error, FitError};
-use crate::plan::adjustment::Adjustment;
-use crate::plan::call_slot::CallSlot;
-use crate::plan::item::{Item, Target};
 use crate::tokens::Tokens;
+
+/// A change that takes or gives whatever the balance is.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(crate) enum Adjustment {
+    Credit(Tokens),
+    Debit(Tokens),
+    /// Gives back tokens that were taken ahead, except those that time has brought back.
+    GiveBack(Rest),
+    /// Changes nothing.
+    Look,
+    Reset,
+}
 
 impl Ledger<'_> {
     /// Changes a balance, whatever it is, or looks at it.

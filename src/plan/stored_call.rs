@@ -128,6 +128,24 @@ impl CallSlot {
     }
 }
 
+/// # In a plan
+impl StoredCall {
+    /// The receipt that its caller got.
+    pub(super) fn receipt(&self) -> Receipt {
+        let lapses_at = Some(self.lapses_at.unwrap_or(self.kept_until));
+        Receipt { charges: self.charges.clone(), call: Some(self.name.clone()), lapses_at }
+    }
+
+    /// Uses its receipt. The id stays stored if the call may be repeated.
+    pub(super) fn spent(self) -> Option<Self> {
+        self.answer.is_some().then_some(Self { used: true, lapses_at: None, ..self })
+    }
+
+    pub(super) fn is_due(&self, now: Timestamp) -> bool {
+        self.lapses_at.is_some_and(|lapses_at| lapses_at <= now)
+    }
+}
+
 /// The fingerprint of a call; the order of its requests does not matter. Rows keep it, so every release and platform
 /// must compute the same one.
 fn print<'r>(kind: Kind, keeping: Option<Keeping>, requests: impl Iterator<Item = (&'r RowId, Ask)>) -> i64 {

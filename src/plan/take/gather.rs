@@ -4,12 +4,12 @@ use std::cell::LazyCell;
 use std::collections::HashMap;
 
 use super::alternatives::exceeded;
-use super::call_slot::{CallSlot, Kind};
-use super::item::{Item, Target};
-use super::rows::RowId;
 use crate::algebra::{Ask, Position};
 use crate::call::{Asked, Call, CallError, Drawn, Keeping, Request, Wanted};
 use crate::error::Error;
+use crate::plan::rows::RowId;
+use crate::plan::stored_call::{CallSlot, Kind};
+use crate::plan::target::{Item, Target};
 use crate::tokens::Tokens;
 
 /// The items of a call, and its slot among the stored calls, if it has one.
@@ -17,7 +17,7 @@ type Gathered = (Vec<Item<Ask>>, Option<Box<CallSlot>>);
 
 /// Adds up a call of this kind. Its leases, and its row where its caller gives no id, are named by one id that is
 /// drawn.
-pub(super) fn gather(call: Call, kind: Kind, draw: &dyn Fn() -> u128) -> Result<Gathered, Error> {
+pub(in crate::plan) fn gather(call: Call, kind: Kind, draw: &dyn Fn() -> u128) -> Result<Gathered, Error> {
     let name = call.requests().next().map(|request| request.limit.name.clone());
     let fault = |source| Error::Call { limit: name.clone().map(Into::into), source };
     let of_verb = || not_taken(kind, &call).map(|option| CallError::WrongVerb { option });

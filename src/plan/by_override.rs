@@ -1,10 +1,10 @@
 //! Answers that follow from overrides alone, whatever the rows hold.
 
 use super::Plan;
-use super::alternatives::alternatives;
 use super::answer::Answer;
-use super::item::{Item, Target};
 use super::operation::Operation;
+use super::take::alternatives;
+use super::target::{Item, Target};
 use crate::algebra::{Ask, Timestamp};
 use crate::decision::{Denied, Source};
 use crate::tokens::Tokens;

@@ -1,5 +1,7 @@
+//! The charges of a grant, for its receipt.
+
 use crate::algebra::{Ask, Flow, Portion, Timestamp};
-use crate::plan::item::{Item, Target};
+use crate::plan::target::{Item, Target};
 use crate::receipt::{Charge, ChargeKind};
 use crate::tokens::Tokens;
 

@@ -4,23 +4,23 @@
 
 use std::iter;
 
-use super::item::{Item, Target};
 use crate::algebra::{Ask, most};
 use crate::error::Error;
+use crate::plan::target::{Item, Target};
 use crate::tokens::Tokens;
 
 /// The alternatives of a call, in their order.
-pub(super) fn alternatives(items: &[Item<Ask>]) -> impl Iterator<Item = &[Item<Ask>]> {
+pub(in crate::plan) fn alternatives(items: &[Item<Ask>]) -> impl Iterator<Item = &[Item<Ask>]> {
     items.chunk_by(|one, next| one.action.place.alternative == next.action.place.alternative)
 }
 
 /// The groups of an alternative that are decided together: a single item, or the items that share a cost.
-pub(super) fn decided_together(alternative: &[Item<Ask>]) -> impl Iterator<Item = &[Item<Ask>]> {
+pub(in crate::plan) fn decided_together(alternative: &[Item<Ask>]) -> impl Iterator<Item = &[Item<Ask>]> {
     alternative.chunk_by(|_, next| next.action.continues_split())
 }
 
 /// Leaves out the alternatives that have a fault. If each has one, returns the fault of the first.
-pub(super) fn keep_right<E>(
+pub(in crate::plan) fn keep_right<E>(
     items: &mut Vec<Item<Ask>>,
     check: impl Fn(&[Item<Ask>]) -> Result<(), E>,
 ) -> Result<(), E> {
@@ -34,7 +34,7 @@ pub(super) fn keep_right<E>(
 
 /// Whether an alternative can ever be granted. If not, it is left out before SQL, because the algebra would name an
 /// instant for it. In a model that instant was wrong for the whole call in 54 647 of 100 000 cases.
-pub(super) fn possible(alternative: &[Item<Ask>]) -> Result<(), Error> {
+pub(in crate::plan) fn possible(alternative: &[Item<Ask>]) -> Result<(), Error> {
     for items in decided_together(alternative) {
         let item = &items[0];
         let asked = item.action.cost();

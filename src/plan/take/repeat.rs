@@ -1,17 +1,19 @@
-use super::Ledger;
+//! A call that was made before under its id: the same grant again.
+
 use crate::algebra::Ask;
 use crate::call::StoredCall;
 use crate::decision::{Grant, Source};
 use crate::error::Error;
 use crate::plan::answer::Answer;
-use crate::plan::call_slot::{CallSlot, Role};
-use crate::plan::item::Item;
-use crate::receipt::{Charge, Receipt};
+use crate::plan::ledger::Ledger;
+use crate::plan::stored_call::{CallSlot, Role};
+use crate::plan::target::Item;
+use crate::receipt::Charge;
 use crate::tokens::Tokens;
 
 impl Ledger<'_> {
     /// The stored call that a call repeats, if it does.
-    pub(super) fn repeated(&self, slot: Option<&CallSlot>) -> Result<Option<&StoredCall>, Error> {
+    pub(in crate::plan) fn repeated(&self, slot: Option<&CallSlot>) -> Result<Option<&StoredCall>, Error> {
         match (slot, self.stored(slot)) {
             (Some(CallSlot { name, role: Role::Write { asked, .. }, .. }), Some(row)) if row.asked != *asked => {
                 Err(Error::OnceMismatch { limit: name.name.clone().into() })
@@ -58,14 +60,6 @@ impl Ledger<'_> {
         let ends_at = lease.held_until(row, self.now);
         lease.until = Some(ends_at.ok_or_else(|| Error::ReceiptUsed { limit: lease.limit.clone().into() })?);
         Ok(())
-    }
-}
-
-impl StoredCall {
-    /// The receipt that its caller got.
-    pub(super) fn receipt(&self) -> Receipt {
-        let lapses_at = Some(self.lapses_at.unwrap_or(self.kept_until));
-        Receipt { charges: self.charges.clone(), call: Some(self.name.clone()), lapses_at }
     }
 }
 

@@ -1,7 +1,9 @@
-use super::Ledger;
+//! What the requests of an alternative take together: the amount of `up_to`, and the pieces of a split cost.
+
+use super::alternatives::decided_together;
 use crate::algebra::{Ask, Lacking, Piece, split};
-use crate::plan::alternatives::decided_together;
-use crate::plan::item::Item;
+use crate::plan::ledger::Ledger;
+use crate::plan::target::Item;
 use crate::tokens::Tokens;
 
 /// The tokens that the items of an alternative take, if they depend on the other items.

@@ -1,43 +1,32 @@
 //! Decides the calls of one plan, one after another, over a copy of the rows and stored calls that were found. At the
 //! end, the differences are the changes to write.
 
-mod adjust;
-mod amounts;
-mod repeat;
-mod settle;
-mod take;
-mod taken;
-#[cfg(test)]
-mod tests;
-mod write;
-
 use super::answer::Answer;
-use super::call_slot::CallSlot;
-use super::item::Target;
 use super::operation::{Action, Operation};
 use super::rows::RowRange;
+use super::stored_call::CallSlot;
+use super::target::Target;
 use crate::algebra::{Account, Portion, State, Timestamp};
 use crate::call::StoredCall;
 use crate::error::{Error, FitError};
 use crate::text::Text;
-pub use write::{CallWrite, RowWrite};
 
 /// The rows and the stored calls of a plan while its calls are decided over them, one after another.
 pub(super) struct Ledger<'p> {
-    states: Vec<Option<State>>,
-    calls: Vec<Entry>,
+    pub(super) states: Vec<Option<State>>,
+    pub(super) calls: Vec<Entry>,
     /// The chosen rows, if rows are chosen: one for each item of the plan's only call. Each item takes only from its
     /// chosen row.
-    chosen: &'p [usize],
-    now: Timestamp,
+    pub(super) chosen: &'p [usize],
+    pub(super) now: Timestamp,
     /// The call that is being decided.
     current: usize,
 }
 
 /// The entry of a stored call, if there is one, and the call of the plan that has changed it last.
 #[derive(Clone)]
-struct Entry {
-    row: Option<StoredCall>,
+pub(super) struct Entry {
+    pub(super) row: Option<StoredCall>,
     changed_by: Option<usize>,
 }
 
@@ -106,12 +95,12 @@ impl<'p> Ledger<'p> {
         (changed.collect(), calls.collect())
     }
 
-    fn account(&self, target: &Target) -> Account<'_> {
+    pub(super) fn account(&self, target: &Target) -> Account<'_> {
         Account::new(&target.terms, &self.states[target.rows.places()], self.now)
     }
 
     /// Fails if a row is money and the definition is not, or the reverse.
-    fn expect_one_money(&self, target: &Target) -> Result<(), Error> {
+    pub(super) fn expect_one_money(&self, target: &Target) -> Result<(), Error> {
         let mut rows = self.states[target.rows.places()].iter().flatten();
         if rows.any(|row| !row.is_over(self.now) && target.terms.mixes_money(row)) {
             return Err(unfit(&target.limit.name, FitError::MixedMoney));
@@ -120,17 +109,17 @@ impl<'p> Ledger<'p> {
     }
 
     /// The stored call of a call, if it is there.
-    fn stored(&self, slot: Option<&CallSlot>) -> Option<&StoredCall> {
+    pub(super) fn stored(&self, slot: Option<&CallSlot>) -> Option<&StoredCall> {
         self.calls[slot?.place].row.as_ref()
     }
 
-    fn write(&mut self, target: &Target, portions: Vec<Portion>) {
+    pub(super) fn write(&mut self, target: &Target, portions: Vec<Portion>) {
         for portion in portions {
             self.states[target.rows.place + portion.shard] = Some(portion.next);
         }
     }
 
-    fn write_call(&mut self, slot: &CallSlot, row: Option<StoredCall>) {
+    pub(super) fn write_call(&mut self, slot: &CallSlot, row: Option<StoredCall>) {
         self.calls[slot.place] = Entry { row, changed_by: Some(self.current) };
     }
 
@@ -152,6 +141,47 @@ impl<'p> Ledger<'p> {
     }
 }
 
-fn unfit(limit: &Text, source: FitError) -> Error {
+pub(super) fn unfit(limit: &Text, source: FitError) -> Error {
     Error::DoesNotFit { limit: limit.clone().into(), source }
+}
+
+/// A row to write.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub struct RowWrite {
+    /// The row's place in [`Plan::rows`](crate::plan::Plan::rows).
+    pub row: usize,
+    /// Its new state.
+    pub state: State,
+}
+
+/// A write to a stored call. `name` is its place in [`Plan::names`](crate::plan::Plan::names), and `call` is the last
+/// call of the plan that changed it.
+#[derive(Clone, Debug, Eq, PartialEq)]
+#[allow(missing_docs, reason = "said above")]
+pub enum CallWrite {
+    /// The stored call was not there.
+    Insert { call: usize, name: usize, row: StoredCall },
+    /// Its receipt is used, and it no longer lapses.
+    Use { call: usize, name: usize },
+    /// The stored call is deleted.
+    Delete { call: usize, name: usize },
+}
+
+impl CallWrite {
+    /// The call of the plan with which this change is written or lost.
+    pub(crate) fn call(&self) -> usize {
+        let (Self::Insert { call, .. } | Self::Use { call, .. } | Self::Delete { call, .. }) = self;
+        *call
+    }
+
+    /// Its place in [`Plan::names`](crate::plan::Plan::names).
+    pub(crate) fn name(&self) -> usize {
+        let (Self::Insert { name, .. } | Self::Use { name, .. } | Self::Delete { name, .. }) = self;
+        *name
+    }
+
+    /// The row that is inserted, if one is.
+    pub(crate) fn row(&self) -> Option<&StoredCall> {
+        if let Self::Insert { row, .. } = self { Some(row) } else { None }
+    }
 }

@@ -1,15 +1,17 @@
+//! All or none: nothing is written before every limit of an alternative has granted.
+
+use super::alternatives::{alternatives, possible};
 use super::amounts::Amounts;
-use super::taken::ItemCharges;
-use super::{Ledger, unfit};
+use super::charge::ItemCharges;
 use crate::algebra::{Ask, Lacking, Piece, Timestamp, TooDeep, Verdict};
 use crate::call::Given;
 use crate::decision::{Denied, DeniedBy, Grant, Source};
 use crate::error::{Error, FitError};
-use crate::plan::alternatives::{alternatives, possible};
 use crate::plan::answer::Answer;
-use crate::plan::call_slot::CallSlot;
-use crate::plan::item::Item;
-use crate::plan::overruled::denied;
+use crate::plan::by_override::denied;
+use crate::plan::ledger::{Ledger, unfit};
+use crate::plan::stored_call::CallSlot;
+use crate::plan::target::Item;
 use crate::receipt::{Charge, Receipt};
 use crate::standing::Standing;
 use crate::tokens::Tokens;
@@ -24,7 +26,7 @@ struct AllOrNone {
 
 impl Ledger<'_> {
     /// Takes from the first alternative that is granted.
-    pub(super) fn take(&mut self, items: &[Item<Ask>], slot: Option<&CallSlot>) -> Result<Answer, Error> {
+    pub(in crate::plan) fn take(&mut self, items: &[Item<Ask>], slot: Option<&CallSlot>) -> Result<Answer, Error> {
         if let Some(row) = self.repeated(slot)? {
             return self.repeat(row, items);
         }
