@@ -3,20 +3,10 @@
 use super::Plan;
 use super::answer::Answer;
 use super::operation::Operation;
-use super::take::alternatives;
+use super::take::{alternatives, denied};
 use super::target::{Item, Target};
 use crate::algebra::{Ask, Timestamp};
-use crate::decision::{Denied, Source};
-use crate::tokens::Tokens;
-
-/// The refusal of a call, if an override denies one of its limits.
-pub(super) fn denied(items: &[Item<Ask>], now: Timestamp) -> Option<Denied> {
-    let denied = || items.iter().filter_map(|item| Some((item, item.target.denied_until(now)?)));
-    let refusals =
-        denied().map(|(item, until)| item.target.refusal(item.target.denial(), Tokens::ZERO, until)).collect();
-    let standing = |(item, until): (&Item<Ask>, _)| item.target.standing(item.action.cost(), Tokens::ZERO, until);
-    Denied::among(refusals, || denied().map(standing).collect(), now.into(), now.into(), Source::Override)
-}
+use crate::decision::Denied;
 
 impl Operation {
     /// Whether an override applies to a limit that it asks.

@@ -1,8 +1,6 @@
-//! Decides the calls of one plan, one after another, over a copy of the rows and stored calls that were found. At the
-//! end, the differences are the changes to write.
+//! A copy of the rows and stored calls that were found: the calls of a plan are decided over it, one after another. At
+//! the end, the differences are the changes to write.
 
-use super::answer::Answer;
-use super::operation::{Action, Operation};
 use super::rows::RowRange;
 use super::stored_call::CallSlot;
 use super::target::Target;
@@ -14,26 +12,26 @@ use crate::text::Text;
 /// The rows and the stored calls of a plan while its calls are decided over them, one after another.
 pub(super) struct Ledger<'p> {
     pub(super) states: Vec<Option<State>>,
-    pub(super) calls: Vec<Entry>,
+    pub(super) calls: Vec<KnownCall>,
     /// The chosen rows, if rows are chosen: one for each item of the plan's only call. Each item takes only from its
     /// chosen row.
     pub(super) chosen: &'p [usize],
     pub(super) now: Timestamp,
     /// The call that is being decided.
-    current: usize,
+    pub(super) current: usize,
 }
 
 /// The entry of a stored call, if there is one, and the call of the plan that has changed it last.
 #[derive(Clone)]
-pub(super) struct Entry {
+pub(super) struct KnownCall {
     pub(super) row: Option<StoredCall>,
     changed_by: Option<usize>,
 }
 
 /// The rows and the stored call that a call may change, as they were before.
-struct Saved {
+pub(super) struct Saved {
     states: Vec<(usize, Option<State>)>,
-    call: Option<(usize, Entry)>,
+    call: Option<(usize, KnownCall)>,
 }
 
 impl<'p> Ledger<'p> {
@@ -43,32 +41,8 @@ impl<'p> Ledger<'p> {
         known: &[Option<StoredCall>],
         now: Timestamp,
     ) -> Self {
-        let calls = known.iter().map(|row| Entry { row: row.clone(), changed_by: None }).collect();
+        let calls = known.iter().map(|row| KnownCall { row: row.clone(), changed_by: None }).collect();
         Self { states: found.to_vec(), calls, chosen, now, current: 0 }
-    }
-
-    /// Decides a call of the plan.
-    pub(super) fn answer(&mut self, place: usize, call: &Operation) -> Result<Answer, Error> {
-        self.current = place;
-        let slot = call.slot.as_deref();
-        match &call.action {
-            Action::Take(items) => self.take(items, slot),
-            Action::Check(items) => {
-                let saved = self.saved(call);
-                let answer = self.take(items, slot);
-                self.restore(saved);
-                answer.map(Answer::untaken)
-            }
-            Action::Adjust(item) => self.adjust(item, slot).map(Answer::Done),
-            Action::Settle(settling) => {
-                let saved = self.saved(call);
-                let settled = self.settle(settling, slot);
-                if settled.is_err() {
-                    self.restore(saved);
-                }
-                settled.map(Answer::Settled)
-            }
-        }
     }
 
     /// The rows and the stored calls that differ from those that were found.
@@ -83,7 +57,7 @@ impl<'p> Ledger<'p> {
             Some(RowWrite { row, state })
         });
         let calls = self.calls.into_iter().zip(known).enumerate();
-        let calls = calls.filter_map(|(name, (Entry { row, changed_by }, known))| {
+        let calls = calls.filter_map(|(name, (KnownCall { row, changed_by }, known))| {
             let call = changed_by?;
             match (known, row) {
                 (None, Some(row)) => Some(CallWrite::Insert { call, name, row }),
@@ -120,18 +94,18 @@ impl<'p> Ledger<'p> {
     }
 
     pub(super) fn write_call(&mut self, slot: &CallSlot, row: Option<StoredCall>) {
-        self.calls[slot.place] = Entry { row, changed_by: Some(self.current) };
+        self.calls[slot.place] = KnownCall { row, changed_by: Some(self.current) };
     }
 
-    fn saved(&self, call: &Operation) -> Saved {
-        let places = call.rows().flat_map(RowRange::places);
+    pub(super) fn saved<'r>(&self, rows: impl Iterator<Item = &'r RowRange>, slot: Option<&CallSlot>) -> Saved {
+        let places = rows.flat_map(RowRange::places);
         Saved {
             states: places.map(|place| (place, self.states[place].clone())).collect(),
-            call: call.slot.as_ref().map(|slot| (slot.place, self.calls[slot.place].clone())),
+            call: slot.map(|slot| (slot.place, self.calls[slot.place].clone())),
         }
     }
 
-    fn restore(&mut self, saved: Saved) {
+    pub(super) fn restore(&mut self, saved: Saved) {
         for (place, state) in saved.states {
             self.states[place] = state;
         }

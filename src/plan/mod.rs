@@ -207,7 +207,7 @@ impl Plan {
     ) -> Outcome {
         let mut ledger = Ledger::new(chosen, found, known, now);
         let calls = self.calls.iter().enumerate();
-        let answers = calls.map(|(place, call)| ledger.answer(place, call)).collect();
+        let answers = calls.map(|(place, call)| call.decide(place, &mut ledger)).collect();
         let (changes, calls) = ledger.changes(found, known);
         Outcome { answers, changes, calls }
     }

@@ -2,10 +2,12 @@ use std::ptr;
 use std::time::Duration;
 
 use super::adjust::Adjustment;
+use super::answer::Answer;
 use super::applied::AppliedOverride;
+use super::ledger::Ledger;
 use super::rows::{RowId, RowRange};
 use super::settle::{End, Settling};
-use super::stored_call::{CallSlot, Kind, Role};
+use super::stored_call::{CallKind, CallSlot, Role};
 use super::take::gather;
 use super::take::{alternatives, decided_together, keep_right, possible};
 use super::target::{Item, Target};
@@ -88,15 +90,15 @@ impl Operation {
         };
         let leases = |receipt: Receipt| Receipt::from(receipt.leases().cloned().collect::<Vec<_>>());
         match verb {
-            Verb::Consume(call) => take(call, Kind::Consume, Action::Take),
-            Verb::Reserve(call) => take(call, Kind::Reserve, Action::Take),
-            Verb::Check(call) => take(call, Kind::Consume, Action::Check),
-            Verb::Ahead(request) => take(request.into(), Kind::Ahead, Action::Take),
-            Verb::Credit(call) => Self::adjust(call, Kind::Credit, Adjustment::Credit),
-            Verb::Debit(call) => Self::adjust(call, Kind::Debit, Adjustment::Debit),
-            Verb::GiveBack(request, rest) => Self::adjust(request, Kind::Consume, |_| Adjustment::GiveBack(rest)),
-            Verb::Reset(request) => Self::adjust(request, Kind::Consume, |_| Adjustment::Reset),
-            Verb::Look(request) => Self::adjust(request, Kind::Consume, |_| Adjustment::Look),
+            Verb::Consume(call) => take(call, CallKind::Consume, Action::Take),
+            Verb::Reserve(call) => take(call, CallKind::Reserve, Action::Take),
+            Verb::Check(call) => take(call, CallKind::Consume, Action::Check),
+            Verb::Ahead(request) => take(request.into(), CallKind::Ahead, Action::Take),
+            Verb::Credit(call) => Self::adjust(call, CallKind::Credit, Adjustment::Credit),
+            Verb::Debit(call) => Self::adjust(call, CallKind::Debit, Adjustment::Debit),
+            Verb::GiveBack(request, rest) => Self::adjust(request, CallKind::Consume, |_| Adjustment::GiveBack(rest)),
+            Verb::Reset(request) => Self::adjust(request, CallKind::Consume, |_| Adjustment::Reset),
+            Verb::Look(request) => Self::adjust(request, CallKind::Consume, |_| Adjustment::Look),
             Verb::Settle(receipt, actual) => {
                 let costs = Settling::costs(&receipt, |_, charges| Ok(charges[0].is_counted().then_some(actual)))?;
                 Self::settle(receipt, End::Costs(costs))
@@ -119,7 +121,7 @@ impl Operation {
     }
 
     /// A change of one balance.
-    fn adjust(call: impl Into<Call>, kind: Kind, action: impl FnOnce(Tokens) -> Adjustment) -> Result<Self, Error> {
+    fn adjust(call: impl Into<Call>, kind: CallKind, action: impl FnOnce(Tokens) -> Adjustment) -> Result<Self, Error> {
         let (items, slot) = gather(call.into(), kind, Under::NOTHING.draw)?;
         let Item { target, action: ask } = items.into_iter().next().expect("a change is asked of one key");
         Ok(Self { action: Action::Adjust(Item { target, action: action(ask.cost()) }), slot })
@@ -145,6 +147,33 @@ impl Operation {
                 for item in together {
                     item.target.lift();
                 }
+            }
+        }
+    }
+}
+
+/// # How it is decided
+impl Operation {
+    /// Decides it over the rows and the stored calls of a plan in which it has this place.
+    pub(super) fn decide(&self, place: usize, ledger: &mut Ledger<'_>) -> Result<Answer, Error> {
+        ledger.current = place;
+        let slot = self.slot.as_deref();
+        match &self.action {
+            Action::Take(items) => ledger.take(items, slot),
+            Action::Check(items) => {
+                let saved = ledger.saved(self.rows(), slot);
+                let answer = ledger.take(items, slot);
+                ledger.restore(saved);
+                answer.map(Answer::untaken)
+            }
+            Action::Adjust(item) => ledger.adjust(item, slot).map(Answer::Done),
+            Action::Settle(settling) => {
+                let saved = ledger.saved(self.rows(), slot);
+                let settled = ledger.settle(settling, slot);
+                if settled.is_err() {
+                    ledger.restore(saved);
+                }
+                settled.map(Answer::Settled)
             }
         }
     }

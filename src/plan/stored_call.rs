@@ -21,7 +21,7 @@ pub(crate) struct CallSlot {
 /// The kinds of calls, each with the letter that begins its fingerprint.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 #[repr(u8)]
-pub(super) enum Kind {
+pub(super) enum CallKind {
     /// It is never stored.
     Ahead = b'a',
     Consume = b't',
@@ -30,7 +30,7 @@ pub(super) enum Kind {
     Debit = b'd',
 }
 
-impl Kind {
+impl CallKind {
     /// Whether it changes one balance, whatever that is.
     pub(super) fn changes_balance(self) -> bool {
         matches!(self, Self::Credit | Self::Debit)
@@ -68,7 +68,7 @@ impl CallSlot {
     /// The row of a call with an id, or with a span for which it is kept. An id belongs to the first request. If the
     /// caller gives none, one is drawn, and the row is named by the least of the requests.
     pub(super) fn of<'r>(
-        kind: Kind,
+        kind: CallKind,
         asked: impl Iterator<Item = (&'r RowId, Ask)> + Clone,
         keeping: Option<Keeping>,
         once: Option<Once>,
@@ -148,7 +148,7 @@ impl StoredCall {
 
 /// The fingerprint of a call; the order of its requests does not matter. Rows keep it, so every release and platform
 /// must compute the same one.
-fn print<'r>(kind: Kind, keeping: Option<Keeping>, requests: impl Iterator<Item = (&'r RowId, Ask)>) -> i64 {
+fn print<'r>(kind: CallKind, keeping: Option<Keeping>, requests: impl Iterator<Item = (&'r RowId, Ask)>) -> i64 {
     let kept = keeping.map_or((0, 0), |keeping| (keeping.span().as_micros(), u8::from(keeping.lapses()) + 1));
     let of_call = stable_hash([kind as u8, kept.1].into_iter().chain(kept.0.to_le_bytes()));
     let of_request = |(row, ask): (&RowId, Ask)| {

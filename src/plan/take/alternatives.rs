@@ -4,7 +4,8 @@
 
 use std::iter;
 
-use crate::algebra::{Ask, most};
+use crate::algebra::{Ask, Timestamp, most};
+use crate::decision::{Denied, Source};
 use crate::error::Error;
 use crate::plan::target::{Item, Target};
 use crate::tokens::Tokens;
@@ -52,4 +53,13 @@ pub(in crate::plan) fn possible(alternative: &[Item<Ask>]) -> Result<(), Error> 
 
 pub(super) fn exceeded(target: &Target, asked: Tokens, max: Tokens) -> Error {
     Error::CostExceedsCapacity { limit: target.limit.name.clone().into(), asked, max: max.max(Tokens::ZERO) }
+}
+
+/// The refusal of an alternative, if an override denies one of its limits.
+pub(in crate::plan) fn denied(items: &[Item<Ask>], now: Timestamp) -> Option<Denied> {
+    let denied = || items.iter().filter_map(|item| Some((item, item.target.denied_until(now)?)));
+    let refusals =
+        denied().map(|(item, until)| item.target.refusal(item.target.denial(), Tokens::ZERO, until)).collect();
+    let standing = |(item, until): (&Item<Ask>, _)| item.target.standing(item.action.cost(), Tokens::ZERO, until);
+    Denied::among(refusals, || denied().map(standing).collect(), now.into(), now.into(), Source::Override)
 }

@@ -7,7 +7,6 @@ use crate::algebra::{Account, Ask, State, Timestamp, Verdict};
 use crate::error::Error;
 use crate::plan::Plan;
 use crate::plan::answer::Answer;
-use crate::plan::operation::Operation;
 use crate::plan::target::Item;
 
 /// The rows of a plan that may suffice, chosen by a look at all of them.
@@ -48,11 +47,11 @@ impl Plan {
 
     /// The calls cut after the alternatives that these answers grant.
     pub(crate) fn through(&self, answers: &[Result<Answer, Error>]) -> Self {
-        let cut = |(call, answer): (&Operation, &Result<Answer, Error>)| match answer {
+        let calls = self.calls.iter().zip(answers).map(|(call, answer)| match answer {
             Ok(Answer::Granted { grant, .. }) => call.through(grant.alternative),
             _ => call.clone(),
-        };
-        Self::of(self.calls.iter().zip(answers).map(cut).collect())
+        });
+        Self::of(calls.collect())
     }
 
     /// Whether the plan with all alternatives may answer differently, because a call that was cut short is refused.

@@ -1,6 +1,6 @@
 //! All or none: nothing is written before every limit of an alternative has granted.
 
-use super::alternatives::{alternatives, possible};
+use super::alternatives::{alternatives, denied, possible};
 use super::amounts::Amounts;
 use super::charge::ItemCharges;
 use crate::algebra::{Ask, Lacking, Piece, Timestamp, TooDeep, Verdict};
@@ -8,7 +8,6 @@ use crate::call::Given;
 use crate::decision::{Denied, DeniedBy, Grant, Source};
 use crate::error::{Error, FitError};
 use crate::plan::answer::Answer;
-use crate::plan::by_override::denied;
 use crate::plan::ledger::{Ledger, unfit};
 use crate::plan::stored_call::CallSlot;
 use crate::plan::target::Item;

@@ -8,7 +8,7 @@ use crate::algebra::{Ask, Position};
 use crate::call::{Asked, Call, CallError, Drawn, Keeping, Request, Wanted};
 use crate::error::Error;
 use crate::plan::rows::RowId;
-use crate::plan::stored_call::{CallSlot, Kind};
+use crate::plan::stored_call::{CallKind, CallSlot};
 use crate::plan::target::{Item, Target};
 use crate::tokens::Tokens;
 
@@ -17,7 +17,7 @@ type Gathered = (Vec<Item<Ask>>, Option<Box<CallSlot>>);
 
 /// Adds up a call of this kind. Its leases, and its row where its caller gives no id, are named by one id that is
 /// drawn.
-pub(in crate::plan) fn gather(call: Call, kind: Kind, draw: &dyn Fn() -> u128) -> Result<Gathered, Error> {
+pub(in crate::plan) fn gather(call: Call, kind: CallKind, draw: &dyn Fn() -> u128) -> Result<Gathered, Error> {
     let name = call.requests().next().map(|request| request.limit.name.clone());
     let fault = |source| Error::Call { limit: name.clone().map(Into::into), source };
     let of_verb = || not_taken(kind, &call).map(|option| CallError::WrongVerb { option });
@@ -53,19 +53,19 @@ pub(in crate::plan) fn gather(call: Call, kind: Kind, draw: &dyn Fn() -> u128) -
 }
 
 /// An option of a call that its verb does not take, if there is one.
-fn not_taken(kind: Kind, call: &Call) -> Option<&'static str> {
+fn not_taken(kind: CallKind, call: &Call) -> Option<&'static str> {
     let of_consume = || call.choice().or_else(|| call.requests().find_map(Request::of_consume));
     let of_taking = || call.requests().nth(1).map(|_| "several requests").or(call.keeping.map(Keeping::option));
     match kind {
-        Kind::Ahead | Kind::Consume => None,
-        Kind::Reserve => of_consume(),
-        Kind::Credit | Kind::Debit => of_consume().or_else(of_taking),
+        CallKind::Ahead | CallKind::Consume => None,
+        CallKind::Reserve => of_consume(),
+        CallKind::Credit | CallKind::Debit => of_consume().or_else(of_taking),
     }
 }
 
 /// The items of a call while its requests are added up.
 struct Sum {
-    kind: Kind,
+    kind: CallKind,
     asked: Vec<Item<Ask>>,
     /// Where those of the last alternative begin.
     start: usize,
@@ -77,7 +77,7 @@ struct Sum {
 }
 
 impl Sum {
-    fn new(kind: Kind) -> Self {
+    fn new(kind: CallKind) -> Self {
         Self { kind, asked: Vec::with_capacity(1), start: 0, places: HashMap::new(), partial: None }
     }
 
@@ -119,9 +119,9 @@ impl Sum {
         {
             return fault(CallError::PartsDiffer);
         }
-        let ask = if self.kind == Kind::Reserve { Ask::reserve } else { Ask::consume };
+        let ask = if self.kind == CallKind::Reserve { Ask::reserve } else { Ask::consume };
         let mut action = ask(cost).at_least(least).with_floor(leaving);
-        if self.kind == Kind::Ahead {
+        if self.kind == CallKind::Ahead {
             action = action.for_prefetch();
         }
         (action.flat, action.place) = (flat && !self.kind.changes_balance(), place);

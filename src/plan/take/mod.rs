@@ -9,6 +9,6 @@ mod decide;
 mod gather;
 mod repeat;
 
-pub(super) use alternatives::{alternatives, decided_together, keep_right, possible};
+pub(super) use alternatives::{alternatives, decided_together, denied, keep_right, possible};
 pub(crate) use choose::{Chosen, draw};
 pub(super) use gather::gather;
