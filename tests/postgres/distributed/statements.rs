@@ -63,7 +63,7 @@ async fn nothing_else_is_said() {
             let grant = LIMITER.consume(&mut tx, ask()).await.unwrap().granted().unwrap();
             LIMITER.settle(&mut tx, grant, 2).await.unwrap();
             let booked = LIMITER.reserve(&mut tx, ask()).await.unwrap().granted().unwrap();
-            LIMITER.cancel(&mut tx, booked).await.unwrap();
+            LIMITER.cancel(&mut tx, booked).await.unwrap_err();
             let said = prepared(&mut tx).await;
             assert!(said.len() >= 5, "{said:?}");
             assert_eq!(said.difference(&known).collect::<Vec<_>>(), Vec::<&String>::new());
