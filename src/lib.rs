@@ -122,7 +122,6 @@ mod lock;
 mod meter;
 #[cfg(feature = "migrate")]
 pub mod migrate;
-#[cfg(feature = "postgres")]
 mod overrides;
 mod parts;
 #[cfg(feature = "unstable")]
@@ -139,7 +138,6 @@ mod receipt;
 mod schema;
 #[cfg(feature = "postgres")]
 mod session;
-mod slow_down;
 mod span;
 mod standing;
 #[cfg(feature = "postgres")]
@@ -169,12 +167,12 @@ pub use limiter::{BegunByHand, InTransaction, Limiter};
 pub use limits::{FileFault, Limits, LimitsError, UnknownLimit};
 #[cfg(feature = "metrics")]
 pub use meter::describe_metrics;
+pub use overrides::SlowDown;
 #[cfg(feature = "postgres")]
 pub use overrides::{Effect, NewOverride, Override, OverrideError, OverrideSet, Overrides, SlowDownFault};
 pub use plan::settlement::Settlement;
 pub use reason::Reason;
 pub use receipt::{Charge, Receipt};
-pub use slow_down::SlowDown;
 pub use span::{Span, SpanError};
 pub use standing::{CrossedError, Each, Standing, Standings};
 #[cfg(feature = "postgres")]

@@ -7,9 +7,9 @@ use crate::algebra::Timestamp;
 use crate::call::CallError;
 use crate::error::Error;
 use crate::meter::{self, By};
-use crate::overrides::Overrides;
+use crate::overrides::{OverrideOf, Overrides};
 use crate::parts::Parts;
-use crate::plan::{Answer, Operation, OverrideOf, Under, Verb};
+use crate::plan::{Answer, Operation, Under, Verb};
 use crate::text::Text;
 
 /// The most keys that one call may ask, unless its limiter or gate says otherwise. On a busy machine a call of 2 000

@@ -2,11 +2,11 @@ use std::time::Duration;
 
 use sqlx::error::DatabaseError;
 
+use super::slow_down::SlowDown;
 use crate::driver_error::DriverError;
 use crate::error::SetupFault;
 use crate::key::KeyError;
 use crate::limit::{Limit, LimitKind, micros};
-use crate::slow_down::SlowDown;
 use crate::store::setup_fault;
 use crate::{DAY, SECOND};
 

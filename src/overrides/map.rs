@@ -2,10 +2,11 @@ use std::collections::{BTreeMap, HashMap};
 
 use chrono::{DateTime, Utc};
 
-use super::row::{Override, applied};
+use super::applied::AppliedOverride;
+use super::choose::applied;
+use super::row::Override;
 use crate::key::Key;
 use crate::limit::Limit;
-use crate::plan::AppliedOverride;
 
 /// All overrides, by limit and key.
 #[derive(Debug, Default)]

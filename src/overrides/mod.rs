@@ -1,265 +1,44 @@
-//! Overrides of limits: other numbers, slower, deny or unlimited, for a key or for every key. `row.rs` says which one
+//! Overrides of limits: other numbers, slower, deny or unlimited, for a key or for every key. `choose.rs` says which one
 //! counts, and `Operation::of` in `plan` applies it.
 
-#![expect(clippy::disallowed_methods, reason = "the monotonic clock says how long ago the database's clock was read")]
+#![cfg_attr(
+    feature = "postgres",
+    expect(clippy::disallowed_methods, reason = "the monotonic clock says how long ago the database's clock was read")
+)]
 
+mod applied;
+#[cfg(feature = "postgres")]
+mod choose;
+#[cfg(feature = "postgres")]
 mod fault;
+#[cfg(feature = "postgres")]
+mod known;
+#[cfg(feature = "postgres")]
 mod map;
-mod new;
+#[cfg(feature = "postgres")]
 mod poll;
+#[cfg(feature = "postgres")]
 mod report;
+#[cfg(feature = "postgres")]
 mod row;
+#[cfg(feature = "postgres")]
+mod set;
+mod slow_down;
+mod slowed_rate;
+#[cfg(feature = "postgres")]
 mod table;
+#[cfg(feature = "postgres")]
+mod watch;
 
-use std::fmt;
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, RwLock};
-use std::time::{Duration, Instant};
-
-use chrono::{DateTime, Utc};
-use sqlx::{PgConnection, PgPool};
-use tokio::runtime::Handle;
-use tokio::sync::watch;
-
-use crate::algebra::Timestamp;
-use crate::key::Key;
-use crate::limit::Limit;
-use crate::lock;
-use crate::meter;
-use crate::plan::{AppliedOverride, OverrideOf};
-use crate::session::{self, Right};
-use fault::failed;
+pub(crate) use applied::OverrideOf;
+pub use applied::{AppliedOverride, Ruling};
+#[cfg(feature = "postgres")]
 pub use fault::{OverrideError, SlowDownFault};
-use map::Map;
-pub use new::{NewOverride, OverrideSet};
+#[cfg(feature = "postgres")]
 pub use row::{Effect, Override};
-use table::{Snapshot, Stamp};
-
-/// The overrides of the table `tollgate.overrides`, as this process knows them. Give them to a
-/// [`Limiter`](crate::Limiter::overrides) and a [`Gate`](crate::GateBuilder::overrides), which then go by them. Clones
-/// share the same overrides.
-///
-/// # Which one counts
-///
-/// A key can have several overrides, one for each [label](NewOverride::label). There can also be several overrides for
-/// every key of a limit. For a call, those of its key and those for every key count while they are live, in this order:
-///
-/// 1. A deny counts first. While several deny, nothing is granted before the last of them ends.
-/// 2. Then unlimited.
-/// 3. Then the key's own numbers, and then the numbers for every key. Of several, the ones that were set last count: by
-///    `set_at`, and where that is the same, by the label that sorts last.
-/// 4. [Slow-downs](Self::slow_down) leave a share of the rate that then counts. Of several, the smallest share counts.
-///
-/// Numbers that do not apply to the limit ([`Effect::Numbers`]) are passed over. When an override ends, or is removed,
-/// the next one counts. An override with a later start has no effect before it. A row that is
-/// [`Unreadable`](Effect::Unreadable) denies, because it may be a deny. An event at `warn` names this row, and
-/// `tollgate override list` shows it.
-///
-/// # Staleness
-///
-/// A task reads the table each second, over a connection of the pool. So a change to an override counts within a second
-/// of its commit, plus the time of a reading. The task asks for a small stamp first, and reads all rows if something
-/// has changed, or if it has read none for a minute. While the database is away, the table is locked, or the pool is in
-/// full use, the last good reading stays, and each override in it counts until its own end. [`age`](Self::age) returns
-/// the age of the reading, and an event at `warn` says that a reading failed. The service's pool may be in full use
-/// just when somebody has to be denied: then give the task a pool of its own, of one connection, as a
-/// [`Tollgate`](crate::Tollgate) does.
-///
-/// The SQL functions read the table in each call.
-///
-/// # Time
-///
-/// An override starts and ends by the database's clock: its last reading, carried on by the monotonic clock of this
-/// process. So an override is never early, and is late by the time of a reading at most. On a machine that was
-/// suspended it is late until the next reading. An override without a start has begun when it is set, even if the clock
-/// steps back.
-///
-/// # Cost
-///
-/// A call looks into a map in memory; while there is no override, it reads one flag.
-///
-/// # Example
-///
-/// ```
-/// use tollgate::{Gate, Limiter, Overrides};
-///
-/// async fn start(pool: sqlx::PgPool) -> Result<(Limiter, Gate), tollgate::OverrideError> {
-///     let overrides = Overrides::watch(pool.clone()).await?;
-///     Ok((Limiter::new().overrides(&overrides), Gate::builder(pool).overrides(&overrides).build()))
-/// }
-/// # let _ = start;
-/// ```
-#[derive(Clone)]
-pub struct Overrides {
-    inner: Arc<Inner>,
-}
-
-struct Inner {
-    /// Spares the lock where there is no override.
-    is_empty: AtomicBool,
-    known: RwLock<Live>,
-    /// Reports go over this pool; `None` for overrides that were read once.
-    pool: Option<PgPool>,
-    /// Notified when the map was swapped.
-    changed: watch::Sender<()>,
-}
-
-/// The last reading.
-struct Live {
-    map: Map,
-    /// Tells whether the table has changed; `None` if this process knows more than it has read.
-    stamp: Option<Stamp>,
-    /// The reading of the database's clock, and in `read` when its answer came.
-    now: Timestamp,
-    read: Instant,
-}
-
-impl Overrides {
-    /// Reads the table, and then again each second, in a task that ends with the last clone.
-    ///
-    /// # Errors
-    ///
-    /// [`OverrideError::Database`] and [`OverrideError::Setup`] where the first reading fails, and
-    /// [`OverrideError::Stopped`].
-    pub async fn watch(pool: PgPool) -> Result<Self, OverrideError> {
-        Handle::try_current().map_err(|_| OverrideError::Stopped)?;
-        Self::watched(pool).await.map_err(failed("read"))
-    }
-
-    /// The same on a runtime.
-    pub(crate) async fn watched(pool: PgPool) -> Result<Self, sqlx::Error> {
-        let mut session = session::take(&pool, Right::OVERRIDES).await?;
-        let first = first_reading(&mut session, &poll::alone(session::DEFAULTS)).await?;
-        session.finished();
-        meter::overrides_read(first.now);
-        Ok(Self::watching(first, pool))
-    }
-
-    /// Knows of no override until the table can be read. On a runtime.
-    pub(crate) fn unread(pool: PgPool) -> Self {
-        let nothing = Live { map: Map::default(), stamp: None, now: Timestamp::MIN, read: Instant::now() };
-        Self::watching(nothing, pool)
-    }
-
-    fn watching(known: Live, pool: PgPool) -> Self {
-        let overrides = Self::new(known, Some(pool.clone()));
-        tokio::spawn(poll::again_and_again(Arc::downgrade(&overrides.inner), pool));
-        overrides
-    }
-
-    /// Reads the table once, for tools and tests.
-    ///
-    /// # Errors
-    ///
-    /// [`OverrideError::Database`] and [`OverrideError::Setup`].
-    pub async fn read(conn: &mut PgConnection) -> Result<Self, OverrideError> {
-        Ok(Self::new(first_reading(conn, "").await.map_err(failed("read"))?, None))
-    }
-
-    fn new(known: Live, pool: Option<PgPool>) -> Self {
-        let is_empty = AtomicBool::new(known.map.is_empty());
-        let (known, changed) = (RwLock::new(known), watch::Sender::new(()));
-        Self { inner: Arc::new(Inner { is_empty, known, pool, changed }) }
-    }
-
-    /// The time since the table was last read.
-    #[must_use]
-    pub fn age(&self) -> Duration {
-        self.inner.known(|known| known.read.elapsed())
-    }
-
-    /// All overrides in the table, including those that have not begun yet or are over.
-    #[must_use]
-    pub fn all(&self) -> Vec<Override> {
-        let mut all = self.inner.known(|known| known.map.iter().cloned().collect::<Vec<_>>());
-        all.sort_by(|one, other| (&one.limit, &one.key, &one.label).cmp(&(&other.limit, &other.key, &other.label)));
-        all
-    }
-
-    /// The overrides of a limit that are live at an instant: those of the key, and then those for every key.
-    #[must_use]
-    pub fn about(&self, limit: &str, key: &Key, now: DateTime<Utc>) -> Vec<Override> {
-        self.inner.known(|known| known.map.about(limit, key).filter(|said| said.is_live(now)).cloned().collect())
-    }
-
-    /// What the overrides make of a limit for a key at present.
-    #[cfg(feature = "unstable")]
-    #[must_use]
-    pub fn of(&self, limit: &Limit, key: &Key) -> Option<AppliedOverride> {
-        self.applied_at(limit, key, None)
-    }
-
-    /// What the overrides make of a limit for a key, at an instant or at present.
-    pub(crate) fn applied_at(&self, limit: &Limit, key: &Key, at: Option<Timestamp>) -> Option<AppliedOverride> {
-        self.each(at, |said| said(limit, key))
-    }
-
-    /// Hands out what the overrides make of each limit for a key, at an instant or at present.
-    pub(crate) fn each<T>(&self, at: Option<Timestamp>, ask: impl FnOnce(&OverrideOf<'_>) -> T) -> T {
-        if self.inner.is_empty.load(Ordering::Relaxed) {
-            return ask(&|_, _| None);
-        }
-        self.inner.known(|known| {
-            let now: DateTime<Utc> = at.unwrap_or_else(|| known.now()).into();
-            ask(&|limit, key| known.map.applied(limit, key, now))
-        })
-    }
-
-    /// A receiver that hears of each new map.
-    pub(crate) fn changes(&self) -> watch::Receiver<()> {
-        self.inner.changed.subscribe()
-    }
-
-    /// The earliest time that the database's clock may show.
-    pub(crate) fn now(&self) -> Timestamp {
-        self.inner.known(Live::now)
-    }
-}
-
-impl Inner {
-    fn known<T>(&self, of: impl FnOnce(&Live) -> T) -> T {
-        of(&lock::read(&self.known))
-    }
-
-    /// Goes by an override that this process has just reported. The next reading includes it.
-    fn note(&self, said: Override) {
-        let mut known = lock::write(&self.known);
-        known.map.note(said);
-        known.stamp = None;
-        drop(known);
-        self.is_empty.store(false, Ordering::Relaxed);
-        self.changed.send_replace(());
-    }
-
-    /// Replaces the whole map, if it has changed.
-    fn swap(&self, Snapshot { now, stamp, map }: Snapshot) {
-        let mut known = lock::write(&self.known);
-        (known.now, known.read) = (now, Instant::now());
-        if let Some(map) = map {
-            known.stamp = Some(stamp);
-            self.is_empty.store(map.is_empty(), Ordering::Relaxed);
-            known.map = map;
-            drop(known);
-            self.changed.send_replace(());
-        }
-    }
-}
-
-async fn first_reading(conn: &mut PgConnection, before: &str) -> Result<Live, sqlx::Error> {
-    let Snapshot { now, stamp, map } = table::read(conn, None, before).await?;
-    Ok(Live { map: map.unwrap_or_default(), stamp: Some(stamp), now, read: Instant::now() })
-}
-
-impl Live {
-    fn now(&self) -> Timestamp {
-        self.now.plus(self.read.elapsed())
-    }
-}
-
-/// Shows the number of overrides, and no keys.
-impl fmt::Debug for Overrides {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let len = self.inner.known(|known| known.map.iter().count());
-        f.debug_struct("Overrides").field("len", &len).finish_non_exhaustive()
-    }
-}
+#[cfg(feature = "postgres")]
+pub use set::{NewOverride, OverrideSet};
+pub use slow_down::SlowDown;
+pub use slowed_rate::SlowedRate;
+#[cfg(feature = "postgres")]
+pub use watch::Overrides;

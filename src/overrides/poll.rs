@@ -4,17 +4,17 @@ use std::time::{Duration, Instant};
 
 use sqlx::PgPool;
 
-use super::Inner;
 use super::fault::failed;
+use super::known::Known;
+use super::slowed_rate::SlowedRate;
 use super::table::{self, Snapshot, Stamp};
 use crate::error::chain;
-use crate::plan::SlowedRate;
 use crate::session::{self, Right};
 use crate::{SECOND, meter};
 
 /// Reads the table each second, until the last clone of its overrides is dropped, or the pool is closed. It polls,
 /// because NOTIFY takes a lock of the whole database at the commit of a caller, and poolers swallow it.
-pub(super) async fn again_and_again(inner: Weak<Inner>, pool: PgPool) {
+pub(super) async fn again_and_again(inner: Weak<Known>, pool: PgPool) {
     let (mut is_stale, mut whole, mut slowed) = (false, Instant::now(), BTreeMap::new());
     loop {
         if pool.close_event().do_until(tokio::time::sleep(SECOND)).await.is_err() {

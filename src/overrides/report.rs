@@ -6,19 +6,19 @@ use chrono::{DateTime, Utc};
 use sqlx::postgres::{PgArguments, Postgres};
 use sqlx::query::Query;
 
-use super::Overrides;
+use super::applied::AppliedOverride;
 use super::fault::{OverrideError, SlowDownFault, failed, rejected};
 use super::poll::PATIENCE;
 use super::row::Override;
+use super::slow_down::SlowDown;
 use super::table::{self, micros};
+use super::watch::Overrides;
 use crate::DAY;
 use crate::algebra::Timestamp;
 use crate::call::Request;
 use crate::key::Key;
 use crate::limit::Limit;
-use crate::plan::AppliedOverride;
 use crate::session::{self, Right};
-use crate::slow_down::SlowDown;
 
 /// # Following the other side
 ///

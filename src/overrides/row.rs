@@ -3,10 +3,11 @@ use std::time::Duration;
 use chrono::{DateTime, Utc};
 use serde::{Deserialize, Serialize};
 
+use super::applied::{AppliedOverride, Ruling};
+use super::slowed_rate::SlowedRate;
 use crate::algebra::Timestamp;
 use crate::key::Key;
 use crate::limit::{Limit, LimitKind, Storage, written};
-use crate::plan::{AppliedOverride, Ruling, SlowedRate};
 use crate::tokens::Tokens;
 
 /// An override of a limit, for a key or for every key: a row of `tollgate.overrides`. It is set by
@@ -117,7 +118,7 @@ impl Override {
         self.effect == Effect::Deny && self.label == AppliedOverride::PAUSE
     }
 
-    fn ruling(&self) -> Option<Ruling> {
+    pub(super) fn ruling(&self) -> Option<Ruling> {
         match self.effect {
             Effect::Numbers { .. } | Effect::Slowed { .. } => None,
             Effect::Deny | Effect::Unreadable => {
@@ -126,26 +127,4 @@ impl Override {
             Effect::Unlimited => Some(Ruling::Unlimited),
         }
     }
-}
-
-/// What all live overrides make of a limit for a key: its own, then those for every key, each group with the latest
-/// first. A deny counts before unlimited, and both count before numbers. Numbers that do not apply are passed over. Of
-/// slow-downs the smallest share counts, of the numbers that count.
-///
-/// An override that is set later does not lift a deny. Numbers of a key beat those for every key, whenever they were
-/// set; otherwise a campaign for all would end each contract. The ruling and the numbers are found apart, so that under
-/// a deny the balance still follows the contract. Numbers of another kind do not apply; otherwise a deploy that changes
-/// a kind would be an outage for each customer with numbers of his own.
-pub(super) fn applied<'a, L: Iterator<Item = &'a Override>>(
-    limit: &Limit,
-    now: DateTime<Utc>,
-    live: impl Fn() -> L,
-) -> Option<AppliedOverride> {
-    let (ruling, by_ruling) = live().filter_map(|said| Some((said.ruling()?, &said.label))).max().unzip();
-    let (numbers, by_numbers) = live().find_map(|said| Some((said.renumbered(limit)?, &said.label))).unzip();
-    let (share, by_share) = live().filter_map(|said| Some((said.share(now)?, &said.label))).min().unzip();
-    let slowed = share.and_then(|share| numbers.as_ref().unwrap_or(limit).slowed(share));
-    let (share, by_share) = (share.filter(|_| slowed.is_some()), by_share.filter(|_| slowed.is_some()));
-    let label = by_ruling.or(by_share).or(by_numbers)?.clone();
-    Some(AppliedOverride { numbers: slowed.or(numbers), share, ruling, label })
 }

@@ -8,11 +8,11 @@ use sqlx::{AssertSqlSafe, PgConnection, Row};
 
 use super::map::Map;
 use super::row::{Effect, Override};
+use super::slowed_rate::SlowedRate;
 use crate::algebra::Timestamp;
 use crate::key::Key;
 use crate::limit::written::word;
 use crate::limit::{Limit, LimitSpec};
-use crate::plan::SlowedRate;
 use crate::tokens::Tokens;
 
 /// Tells versions of the table apart: the number of rows, and a hash over each row's key and the transaction that wrote

@@ -30,14 +30,12 @@
 
 mod adjust;
 mod answer;
-mod applied;
 mod by_override;
 mod ledger;
 mod operation;
 mod rows;
 mod settle;
 pub(crate) mod settlement;
-mod slowed_rate;
 mod stored_call;
 mod take;
 mod target;
@@ -47,12 +45,10 @@ mod verb;
 
 pub(crate) use adjust::Adjustment;
 pub use answer::Answer;
-pub use applied::{AppliedOverride, Ruling};
 pub use ledger::{CallWrite, RowWrite};
+pub(crate) use operation::Operation;
 pub use operation::Under;
-pub(crate) use operation::{Operation, OverrideOf};
 pub use rows::RowId;
-pub use slowed_rate::SlowedRate;
 pub(crate) use take::{Chosen, draw};
 pub(crate) use target::Item;
 pub use verb::Verb;
@@ -60,6 +56,7 @@ pub use verb::Verb;
 use crate::algebra::{State, Terms, Timestamp};
 pub use crate::call::{CallId, Given, StoredCall};
 use crate::error::Error;
+pub use crate::overrides::{AppliedOverride, Ruling, SlowedRate};
 use crate::tokens::Tokens;
 use ledger::Ledger;
 use rows::RowRange;

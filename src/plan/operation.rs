@@ -3,7 +3,6 @@ use std::time::Duration;
 
 use super::adjust::Adjustment;
 use super::answer::Answer;
-use super::applied::AppliedOverride;
 use super::ledger::Ledger;
 use super::rows::{RowId, RowRange};
 use super::settle::{End, Settling};
@@ -17,6 +16,7 @@ use crate::call::{Call, CallError, StoredCall};
 use crate::error::Error;
 use crate::key::Key;
 use crate::limit::{Limit, LimitKind};
+use crate::overrides::{AppliedOverride, OverrideOf};
 use crate::parts::Parts;
 use crate::receipt::Receipt;
 use crate::text::Text;
@@ -40,9 +40,6 @@ pub(super) enum Action {
     /// Settles all charges or none.
     Settle(Settling),
 }
-
-/// What the overrides make of a limit for a key.
-pub(crate) type OverrideOf<'o> = dyn Fn(&Limit, &Key) -> Option<AppliedOverride> + 'o;
 
 /// What an operation goes by beside its verb.
 #[derive(Clone, Copy)]

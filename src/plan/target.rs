@@ -1,9 +1,9 @@
-use super::applied::{AppliedOverride, Ruling};
 use super::rows::RowRange;
 use crate::algebra::{Flow, Terms, Timestamp};
 use crate::decision::DeniedBy;
 use crate::key::Key;
 use crate::limit::Limit;
+use crate::overrides::{AppliedOverride, Ruling};
 use crate::reason::Reason;
 use crate::standing::Standing;
 use crate::tokens::Tokens;

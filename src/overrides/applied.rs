@@ -1,4 +1,5 @@
 use crate::algebra::Timestamp;
+use crate::key::Key;
 use crate::limit::Limit;
 
 /// The changes that overrides make to a limit for a key.
@@ -30,3 +31,6 @@ pub enum Ruling {
         until: Timestamp,
     },
 }
+
+/// What the overrides make of a limit for a key.
+pub(crate) type OverrideOf<'o> = dyn Fn(&Limit, &Key) -> Option<AppliedOverride> + 'o;

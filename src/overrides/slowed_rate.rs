@@ -1,9 +1,9 @@
 use std::time::Duration;
 
 use super::applied::AppliedOverride;
+use super::slow_down::SlowDown;
 use crate::algebra::Timestamp;
 use crate::limit::Limit;
-use crate::slow_down::SlowDown;
 
 /// A rate that a report of trouble slowed down. It grows back evenly, in steps of a second, until it is whole.
 ///

@@ -1,0 +1,194 @@
+use std::fmt;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::{Duration, Instant};
+
+use chrono::{DateTime, Utc};
+use sqlx::{PgConnection, PgPool};
+use tokio::runtime::Handle;
+use tokio::sync::watch;
+
+use super::applied::{AppliedOverride, OverrideOf};
+use super::fault::{OverrideError, failed};
+use super::known::{Known, Reading};
+use super::map::Map;
+use super::poll;
+use super::row::Override;
+use super::table::{self, Snapshot};
+use crate::algebra::Timestamp;
+use crate::key::Key;
+use crate::limit::Limit;
+use crate::meter;
+use crate::session::{self, Right};
+
+/// The overrides of the table `tollgate.overrides`, as this process knows them. Give them to a
+/// [`Limiter`](crate::Limiter::overrides) and a [`Gate`](crate::GateBuilder::overrides), which then go by them. Clones
+/// share the same overrides.
+///
+/// # Which one counts
+///
+/// A key can have several overrides, one for each [label](NewOverride::label). There can also be several overrides for
+/// every key of a limit. For a call, those of its key and those for every key count while they are live, in this order:
+///
+/// 1. A deny counts first. While several deny, nothing is granted before the last of them ends.
+/// 2. Then unlimited.
+/// 3. Then the key's own numbers, and then the numbers for every key. Of several, the ones that were set last count: by
+///    `set_at`, and where that is the same, by the label that sorts last.
+/// 4. [Slow-downs](Self::slow_down) leave a share of the rate that then counts. Of several, the smallest share counts.
+///
+/// Numbers that do not apply to the limit ([`Effect::Numbers`]) are passed over. When an override ends, or is removed,
+/// the next one counts. An override with a later start has no effect before it. A row that is
+/// [`Unreadable`](Effect::Unreadable) denies, because it may be a deny. An event at `warn` names this row, and
+/// `tollgate override list` shows it.
+///
+/// # Staleness
+///
+/// A task reads the table each second, over a connection of the pool. So a change to an override counts within a second
+/// of its commit, plus the time of a reading. The task asks for a small stamp first, and reads all rows if something
+/// has changed, or if it has read none for a minute. While the database is away, the table is locked, or the pool is in
+/// full use, the last good reading stays, and each override in it counts until its own end. [`age`](Self::age) returns
+/// the age of the reading, and an event at `warn` says that a reading failed. The service's pool may be in full use
+/// just when somebody has to be denied: then give the task a pool of its own, of one connection, as a
+/// [`Tollgate`](crate::Tollgate) does.
+///
+/// The SQL functions read the table in each call.
+///
+/// # Time
+///
+/// An override starts and ends by the database's clock: its last reading, carried on by the monotonic clock of this
+/// process. So an override is never early, and is late by the time of a reading at most. On a machine that was
+/// suspended it is late until the next reading. An override without a start has begun when it is set, even if the clock
+/// steps back.
+///
+/// # Cost
+///
+/// A call looks into a map in memory; while there is no override, it reads one flag.
+///
+/// # Example
+///
+/// ```
+/// use tollgate::{Gate, Limiter, Overrides};
+///
+/// async fn start(pool: sqlx::PgPool) -> Result<(Limiter, Gate), tollgate::OverrideError> {
+///     let overrides = Overrides::watch(pool.clone()).await?;
+///     Ok((Limiter::new().overrides(&overrides), Gate::builder(pool).overrides(&overrides).build()))
+/// }
+/// # let _ = start;
+/// ```
+#[derive(Clone)]
+pub struct Overrides {
+    pub(super) inner: Arc<Known>,
+}
+
+impl Overrides {
+    /// Reads the table, and then again each second, in a task that ends with the last clone.
+    ///
+    /// # Errors
+    ///
+    /// [`OverrideError::Database`] and [`OverrideError::Setup`] where the first reading fails, and
+    /// [`OverrideError::Stopped`].
+    pub async fn watch(pool: PgPool) -> Result<Self, OverrideError> {
+        Handle::try_current().map_err(|_| OverrideError::Stopped)?;
+        Self::watched(pool).await.map_err(failed("read"))
+    }
+
+    /// The same on a runtime.
+    pub(crate) async fn watched(pool: PgPool) -> Result<Self, sqlx::Error> {
+        let mut session = session::take(&pool, Right::OVERRIDES).await?;
+        let first = first_reading(&mut session, &poll::alone(session::DEFAULTS)).await?;
+        session.finished();
+        meter::overrides_read(first.now);
+        Ok(Self::watching(first, pool))
+    }
+
+    /// Knows of no override until the table can be read. On a runtime.
+    pub(crate) fn unread(pool: PgPool) -> Self {
+        let nothing = Reading { map: Map::default(), stamp: None, now: Timestamp::MIN, read: Instant::now() };
+        Self::watching(nothing, pool)
+    }
+
+    fn watching(known: Reading, pool: PgPool) -> Self {
+        let overrides = Self::new(known, Some(pool.clone()));
+        tokio::spawn(poll::again_and_again(Arc::downgrade(&overrides.inner), pool));
+        overrides
+    }
+
+    /// Reads the table once, for tools and tests.
+    ///
+    /// # Errors
+    ///
+    /// [`OverrideError::Database`] and [`OverrideError::Setup`].
+    pub async fn read(conn: &mut PgConnection) -> Result<Self, OverrideError> {
+        Ok(Self::new(first_reading(conn, "").await.map_err(failed("read"))?, None))
+    }
+
+    fn new(known: Reading, pool: Option<PgPool>) -> Self {
+        Self { inner: Arc::new(Known::new(known, pool)) }
+    }
+
+    /// The time since the table was last read.
+    #[must_use]
+    pub fn age(&self) -> Duration {
+        self.inner.known(|known| known.read.elapsed())
+    }
+
+    /// All overrides in the table, including those that have not begun yet or are over.
+    #[must_use]
+    pub fn all(&self) -> Vec<Override> {
+        let mut all = self.inner.known(|known| known.map.iter().cloned().collect::<Vec<_>>());
+        all.sort_by(|one, other| (&one.limit, &one.key, &one.label).cmp(&(&other.limit, &other.key, &other.label)));
+        all
+    }
+
+    /// The overrides of a limit that are live at an instant: those of the key, and then those for every key.
+    #[must_use]
+    pub fn about(&self, limit: &str, key: &Key, now: DateTime<Utc>) -> Vec<Override> {
+        self.inner.known(|known| known.map.about(limit, key).filter(|said| said.is_live(now)).cloned().collect())
+    }
+
+    /// What the overrides make of a limit for a key at present.
+    #[cfg(feature = "unstable")]
+    #[must_use]
+    pub fn of(&self, limit: &Limit, key: &Key) -> Option<AppliedOverride> {
+        self.applied_at(limit, key, None)
+    }
+
+    /// What the overrides make of a limit for a key, at an instant or at present.
+    pub(crate) fn applied_at(&self, limit: &Limit, key: &Key, at: Option<Timestamp>) -> Option<AppliedOverride> {
+        self.each(at, |said| said(limit, key))
+    }
+
+    /// Hands out what the overrides make of each limit for a key, at an instant or at present.
+    pub(crate) fn each<T>(&self, at: Option<Timestamp>, ask: impl FnOnce(&OverrideOf<'_>) -> T) -> T {
+        if self.inner.is_empty.load(Ordering::Relaxed) {
+            return ask(&|_, _| None);
+        }
+        self.inner.known(|known| {
+            let now: DateTime<Utc> = at.unwrap_or_else(|| known.now()).into();
+            ask(&|limit, key| known.map.applied(limit, key, now))
+        })
+    }
+
+    /// A receiver that hears of each new map.
+    pub(crate) fn changes(&self) -> watch::Receiver<()> {
+        self.inner.changed.subscribe()
+    }
+
+    /// The earliest time that the database's clock may show.
+    pub(crate) fn now(&self) -> Timestamp {
+        self.inner.known(Reading::now)
+    }
+}
+
+async fn first_reading(conn: &mut PgConnection, before: &str) -> Result<Reading, sqlx::Error> {
+    let Snapshot { now, stamp, map } = table::read(conn, None, before).await?;
+    Ok(Reading { map: map.unwrap_or_default(), stamp: Some(stamp), now, read: Instant::now() })
+}
+
+/// Shows the number of overrides, and no keys.
+impl fmt::Debug for Overrides {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let len = self.inner.known(|known| known.map.iter().count());
+        f.debug_struct("Overrides").field("len", &len).finish_non_exhaustive()
+    }
+}
