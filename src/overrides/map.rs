@@ -66,11 +66,11 @@ impl Map {
 
     /// What the overrides make of a limit for a key at an instant.
     pub(super) fn applied(&self, limit: &Limit, key: &Key, now: DateTime<Utc>) -> Option<AppliedOverride> {
-        applied(limit, now, || self.about(limit.name(), key).filter(|said| said.is_live(now)))
+        applied(limit, now, || self.set_for(limit.name(), key).filter(|said| said.is_live(now)))
     }
 
     /// The overrides of a key, and then those of every key.
-    pub(super) fn about(&self, limit: &str, key: &Key) -> impl Iterator<Item = &Override> {
+    pub(super) fn set_for(&self, limit: &str, key: &Key) -> impl Iterator<Item = &Override> {
         let of_limit = self.limits.get(limit);
         of_limit.into_iter().flat_map(|limit| limit.keys.get(key).into_iter().flatten().chain(&limit.every_key))
     }

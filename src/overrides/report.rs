@@ -135,8 +135,8 @@ impl Overrides {
         self.inner.known(|known| {
             let now = known.now().into();
             let is_of_key = |said: &Override| said.key.as_ref().unwrap_or(&Key::GLOBAL) == key && said.label == label;
-            let mut about = known.map.about(limit.name(), key);
-            about.find(|said| is_of_key(said) && said.is_live(now) && is_enough(said, now)).cloned()
+            let mut set = known.map.set_for(limit.name(), key);
+            set.find(|said| is_of_key(said) && said.is_live(now) && is_enough(said, now)).cloned()
         })
     }
 

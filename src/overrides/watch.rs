@@ -142,14 +142,14 @@ impl Overrides {
 
     /// The overrides of a limit that are live at an instant: those of the key, and then those for every key.
     #[must_use]
-    pub fn about(&self, limit: &str, key: &Key, now: DateTime<Utc>) -> Vec<Override> {
-        self.inner.known(|known| known.map.about(limit, key).filter(|said| said.is_live(now)).cloned().collect())
+    pub fn live_for(&self, limit: &str, key: &Key, now: DateTime<Utc>) -> Vec<Override> {
+        self.inner.known(|known| known.map.set_for(limit, key).filter(|said| said.is_live(now)).cloned().collect())
     }
 
     /// What the overrides make of a limit for a key at present.
     #[cfg(feature = "unstable")]
     #[must_use]
-    pub fn of(&self, limit: &Limit, key: &Key) -> Option<AppliedOverride> {
+    pub fn applied(&self, limit: &Limit, key: &Key) -> Option<AppliedOverride> {
         self.applied_at(limit, key, None)
     }
 

@@ -136,7 +136,7 @@ impl Stage {
                 let mut admin = self.world.connect_as(ON_CALL).await;
                 NewOverride::deny(&HOT).key(key).lasting(HOUR).reason("x").set(&mut admin).await.unwrap();
                 let watched = Overrides::watch(pool.clone()).await.map_err(|error| said(&error))?;
-                let seen = watched.about("hot", &Key::new(key).unwrap(), self.in_a_minute().await);
+                let seen = watched.live_for("hot", &Key::new(key).unwrap(), self.in_a_minute().await);
                 // The other one is about every key.
                 if seen.len() == 2 { Ok(()) } else { Err(format!("{seen:?}")) }
             }

@@ -49,13 +49,13 @@ impl<'a> Holding<'a> {
         cost: Tokens,
     ) -> Self {
         let is_corrupt = rows.iter().any(|row| row.fault().is_some());
-        let applied = limit.and_then(|limit| said.of(limit, &key)).unwrap_or_default();
+        let applied = limit.and_then(|limit| said.applied(limit, &key)).unwrap_or_default();
         let rate_share = applied.share.map(|share| f64::from(share) / 1e6);
         let standing = limit.filter(|_| !is_corrupt).map(|limit| {
             let standing = Standing::of(applied.numbers.as_ref().unwrap_or(limit), &key, rows, now, cost);
             standing.ruled(applied.ruling, now)
         });
-        let (overrides, ban) = (said.about(name, &key, now.into()), ban(said, name, &key, now.into()));
+        let (overrides, ban) = (said.live_for(name, &key, now.into()), ban(said, name, &key, now.into()));
         let mut scheduled = said.all();
         scheduled.retain(|said| {
             let is_of_key = said.limit == name && said.key.as_ref().is_none_or(|of| *of == key);

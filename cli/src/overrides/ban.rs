@@ -8,7 +8,7 @@ use crate::output::{instant, printable};
 
 /// The override that refuses a key now; of several, the one that ends last.
 pub(crate) fn ban(overrides: &Overrides, limit: &str, key: &Key, now: DateTime<Utc>) -> Option<Override> {
-    let live = overrides.about(limit, key, now).into_iter();
+    let live = overrides.live_for(limit, key, now).into_iter();
     let denies = live.filter(|said| matches!(said.effect, Effect::Deny | Effect::Unreadable));
     denies.max_by_key(|said| (said.ends_at.unwrap_or(DateTime::<Utc>::MAX_UTC), said.label.clone()))
 }

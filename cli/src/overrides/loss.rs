@@ -24,7 +24,7 @@ pub(super) async fn expect_meant(
     let overrides = Overrides::read(&mut tx).await?;
     tx.rollback().await?;
     let mut live =
-        overrides.about(&args.name, key.unwrap_or(&Key::GLOBAL), args.from.map_or(now, |from| now.max(from)));
+        overrides.live_for(&args.name, key.unwrap_or(&Key::GLOBAL), args.from.map_or(now, |from| now.max(from)));
     live.retain(|said| key.is_some() || said.key.is_none());
     let is_replaced = |said: &Override| said.key.as_ref() == key && said.label == args.label;
     let Some(before) = lowered(&live, limit, numbers, is_replaced, now) else { return Ok(()) };

@@ -228,14 +228,14 @@ impl KeyLine {
 fn terms(limits: Option<&Limits>, row: &Row, said: Option<&Overrides>) -> Option<Terms> {
     let limit = limits?.get(&row.name).ok()?;
     let key = Key::try_from(row.key.clone()).ok()?;
-    let numbers = said.and_then(|said| said.of(limit, &key)?.numbers);
+    let numbers = said.and_then(|said| said.applied(limit, &key)?.numbers);
     let limit = numbers.as_ref().unwrap_or(limit);
     Some(Terms::of(limit, &key).shard(row.index(limit)?, limit.spec().shards.into()))
 }
 
 /// The overrides that are live for the key of a row.
 fn about_row(said: &Overrides, row: &Row, now: Timestamp) -> Vec<Override> {
-    Key::try_from(row.key.clone()).map_or_else(|_| Vec::new(), |key| said.about(&row.name, &key, now.into()))
+    Key::try_from(row.key.clone()).map_or_else(|_| Vec::new(), |key| said.live_for(&row.name, &key, now.into()))
 }
 
 #[expect(clippy::ref_option, reason = "the signature that serde's `serialize_with` calls")]

@@ -65,12 +65,12 @@ async fn whoever_names_no_start_means_from_now_on_whatever_the_clock_says_later(
             assert_eq!(is_granted(&world, &TEN, key, cost).await, granted, "{key}, set {span} ahead");
         }
         let overrides = Overrides::read(&mut world.connect().await).await.unwrap();
-        let applied = overrides.of(&THEIRS, &Key::new("slowed").unwrap()).unwrap();
+        let applied = overrides.applied(&THEIRS, &Key::new("slowed").unwrap()).unwrap();
         assert_eq!(applied.share, Some(share(&slowed)), "the share of the start, until the clock is there again");
         // A process that has read the clock of then goes by the next reading.
         say(&world, NewOverride::deny(&TEN).key("afterwards")).await;
         until(async || reporter.all().iter().any(|said| said.key == Key::new("afterwards").ok()).then_some(())).await;
-        assert!(reporter.of(&TEN, &Key::new("denied").unwrap()).is_some(), "set {span} ahead");
+        assert!(reporter.applied(&TEN, &Key::new("denied").unwrap()).is_some(), "set {span} ahead");
         assert!(lift(&world, &TEN, Some("denied")).await);
         assert!(is_granted(&world, &TEN, "denied", 1).await);
     }

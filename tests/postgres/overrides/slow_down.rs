@@ -65,7 +65,7 @@ async fn the_fleet_is_slowed_down_once_however_many_report() {
     assert_eq!(hours, 3 * 86_400 / 10, "three tenths of the time in which the whole rate grows back");
 
     // The others hear of it within a poll.
-    until(async || overrides.of(&THEIRS, &Key::new("k").unwrap())).await;
+    until(async || overrides.applied(&THEIRS, &Key::new("k").unwrap())).await;
     // A process that knows of it asks nothing, and without a cool-down each report counts, down to the least share.
     let again = overrides.slow_down(THEIRS.global(), &SLOWLY.cool_down(HOUR)).await.unwrap();
     assert_eq!(again, said[0]);
@@ -82,7 +82,7 @@ async fn the_fleet_is_slowed_down_once_however_many_report() {
     assert_eq!(share(&overrides.slow_down(THEIRS.global(), &hundredth).await.unwrap()), 10_000);
     // An operator lifts it.
     assert!(NewOverride::remove(&mut on_call(&world).await, "theirs", None, "slowdown").await.unwrap());
-    until(async || overrides.of(&THEIRS, &Key::GLOBAL).is_none().then_some(())).await;
+    until(async || overrides.applied(&THEIRS, &Key::GLOBAL).is_none().then_some(())).await;
 }
 
 #[tokio::test]
@@ -155,7 +155,7 @@ async fn a_slow_down_meets_the_other_overrides() {
     slowed(&world, "k", 100_000, from, from + DAY).await;
     assert_eq!(rate(&mut conn, at).await, Tokens::new(300));
     let overrides = Overrides::read(&mut conn).await.unwrap();
-    let said = overrides.about("theirs", &Key::new("k").unwrap(), at);
+    let said = overrides.live_for("theirs", &Key::new("k").unwrap(), at);
     assert_eq!(said.iter().filter_map(|said| said.share(at)).min(), Some(100_000));
 
     let limiter = Limiter::new().parts(parts()).overrides(&overrides).at(at);

@@ -334,7 +334,7 @@ async fn whoever_waits_hears_of_an_override_as_soon_as_its_process_does() {
             }
         }
         let is_said = || {
-            let said = all.clone().map(|(number, way)| overrides.of(&TEN, &Key::new(key(number, way)).unwrap()));
+            let said = all.clone().map(|(number, way)| overrides.applied(&TEN, &Key::new(key(number, way)).unwrap()));
             said.flatten().count()
         };
         until(|| effect > 0 || is_said() == 2 * WAYS).await;
@@ -371,7 +371,7 @@ async fn whoever_waits_hears_of_an_override_as_soon_as_its_process_does() {
             assert!(asked < 100 || effect == 3, "{} sleep, {effect}", waits.len());
         }
         NewOverride::remove(&mut on_call, "ten", None, "").await.unwrap();
-        until(|| overrides.of(&TEN, &Key::new("nobody").unwrap()).is_none()).await;
+        until(|| overrides.applied(&TEN, &Key::new("nobody").unwrap()).is_none()).await;
     }
 }
 
