@@ -120,7 +120,7 @@ async fn no_override_that_is_hidden_counts_as_none() {
         switch_on(&world, "overrides", how).await;
         is_told!(Overrides::watch(world.pool.clone()), Overrides::read(&mut world.connect().await));
         let key = Key::new("k").unwrap();
-        assert!(watched.of(&TEN, &key).is_some(), "what was read stays");
+        assert!(watched.applied(&TEN, &key).is_some(), "what was read stays");
         is_told!(NewOverride::remove(&mut world.connect_as(ON_CALL).await, "ten", Some(&key), ""));
     }
 }

@@ -67,7 +67,7 @@ async fn trouble_slows_everybody_down_and_retry_after_pauses_everybody() {
 
     // Another process has heard of it, and does not even call.
     let (other, heard) = self::layer(&world).await;
-    assert!(heard.of(&THEIRS, &Key::GLOBAL).is_some_and(|exception| exception.ruling.is_some()));
+    assert!(heard.applied(&THEIRS, &Key::GLOBAL).is_some_and(|applied| applied.ruling.is_some()));
     let before = calls.load(Ordering::SeqCst);
     let paused = send(other, theirs.url("/200")).await;
     assert!(matches!(paused, Err(OutgoingError::NotSent(NotServed::Denied(_)))), "{paused:?}");
