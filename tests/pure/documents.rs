@@ -1,5 +1,6 @@
 //! The documents name files, functions and tests that are there.
 
+use std::collections::HashSet;
 use std::fs;
 use std::path::{Path, PathBuf};
 
@@ -93,6 +94,23 @@ fn each_station_that_the_design_names_is_in_its_file() {
         }
     }
     assert!(stations > 20, "{stations} names were found");
+}
+
+#[test]
+fn the_files_of_a_decision_are_as_many_as_the_design_says() {
+    let design = read("DESIGN.md");
+    let (_, section) = design.split_once("\n## The files of a decision\n").unwrap();
+    let (said, lists) = section.split_once("\n- ").unwrap();
+    let lists = lists.split("\n\n").next().unwrap().split("\n- ");
+    let count = |list: &str| {
+        let files: HashSet<_> = spans(list).filter(|span| is_path(span)).collect();
+        assert!(list.contains(&format!("({})", files.len())), "there are {} files: {list}", files.len());
+        files.len()
+    };
+    let [both, limiter, gate] = lists.map(count).collect::<Vec<_>>()[..] else { panic!("there are three lists") };
+    for (way, files) in [("limiter", both + limiter), ("gate", both + gate)] {
+        assert!(said.contains(&format!("{files} ")), "{files} files through the {way}: {said}");
+    }
 }
 
 #[test]
