@@ -63,6 +63,7 @@ mod charge;
 mod decide;
 mod full;
 mod list;
+mod months;
 mod prefetched;
 mod refill;
 mod shard;
