@@ -72,15 +72,7 @@ struct Stands {
 
 impl Stands {
     fn limit(&self) -> Option<Limit> {
-        let kinds = [
-            LimitKind::Concurrency,
-            LimitKind::FixedWindow,
-            LimitKind::SlidingWindow,
-            LimitKind::SteppedBucket,
-            LimitKind::TokenBucket,
-            LimitKind::Wallet,
-        ];
-        let kind = kinds[usize::from(self.kind) % kinds.len()];
+        let kind = LimitKind::ALL[usize::from(self.kind) % LimitKind::ALL.len()];
         let period = Duration::from_micros(self.period);
         let spec = LimitSpec::new(&self.name, kind, Tokens::from_micros(self.rate), period);
         spec.with(|spec| spec.capacity = self.capacity.map(Tokens::from_micros)).try_into().ok()

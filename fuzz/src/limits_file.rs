@@ -1,6 +1,6 @@
 use serde_json::{Map, Value};
 use tollgate::plan::{Answer, Plan, Verb};
-use tollgate::{Error, FileFault, Limit, LimitKind, LimitSpec, Limits, LimitsError, Tokens, algebra::Timestamp};
+use tollgate::{DAY, Error, FileFault, Limit, LimitKind, LimitSpec, Limits, LimitsError, Tokens, algebra::Timestamp};
 
 use crate::input::expect_round_trip;
 
@@ -72,8 +72,11 @@ fn fields(limit: &Limit) -> Value {
 fn expect_answer(limit: &Limit) {
     let most = if limit.kind == LimitKind::Wallet { limit.max_reserved } else { limit.most() };
     let ask = |cost: Tokens| {
-        let plan = Plan::new([Verb::consume(limit.key("k").cost(cost))])?;
-        let (found, now) = (vec![None; plan.rows().len()], Timestamp::from_micros(0));
+        let (request, now) = (limit.key("k").cost(cost), Timestamp::from_micros(0));
+        let is_billing = limit.kind == LimitKind::Billing;
+        let request = if is_billing { request.period(now.into(), now.plus(DAY).into()) } else { request };
+        let plan = Plan::new([Verb::consume(request)])?;
+        let found = vec![None; plan.rows().len()];
         plan.decide(&found, &[], now).answers.remove(0)
     };
     assert!(matches!(ask(most), Ok(Answer::Granted { .. })), "{limit:?}");

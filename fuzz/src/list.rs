@@ -1,6 +1,6 @@
 use tollgate::algebra::{Account, Ask, List, State, Terms, Timestamp, Verdict};
 use tollgate::plan::{Plan, Verb};
-use tollgate::{HOUR, Limit, MINUTE, Tokens};
+use tollgate::{DAY, HOUR, Limit, MINUTE, Tokens};
 
 use crate::settled::{answer, expect_named};
 
@@ -33,7 +33,7 @@ pub fn list(bytes: &[u8]) {
     asked.expect_answers();
 }
 
-fn limits() -> [Limit; 8] {
+fn limits() -> [Limit; 11] {
     [
         Limit::token_bucket("bucket", 10, MINUTE).capacity(20),
         Limit::fixed_window("window", 10, HOUR),
@@ -43,6 +43,9 @@ fn limits() -> [Limit; 8] {
         Limit::concurrency("leases", 10, MINUTE),
         Limit::wallet("money").overdraft(10),
         Limit::token_bucket("owing", 10, MINUTE).max_reserved(5),
+        Limit::monthly("month", 10).max_reserved(5),
+        Limit::monthly("last_days", 10).start(30 * DAY),
+        Limit::billing("period", 10),
     ]
 }
 
@@ -58,6 +61,8 @@ fn expect_unreadable(column: &str) {
     let is_list = match numbers.as_slice() {
         [1, entries @ ..] => entries.len().is_multiple_of(2) && is_right(entries.chunks(2)),
         [2, entries @ ..] => entries.len().is_multiple_of(4) && is_right(entries.chunks(4)),
+        [4, _, length] => (1..=31_536_000_000_000_000).contains(length),
+        [5, _, offset] => (0..31 * 86_400_000_000).contains(offset),
         other => *other == [3],
     };
     assert!(!is_list, "{column} is a list");

@@ -30,7 +30,8 @@ fn window(limit: &Limit) -> Option<u64> {
         LimitKind::SlidingWindow => period,
         LimitKind::TokenBucket => (capacity * period).div_ceil(rate),
         LimitKind::FixedWindow | LimitKind::SteppedBucket => capacity.div_ceil(rate) * period,
-        // A lease comes back when it is released, and money when it is credited.
+        // A lease comes back when it is released, and money when it is credited. A period of the calendar has no one
+        // length.
         _ => return None,
     };
     (micros >= MICROS).then(|| u64::try_from(micros.div_ceil(MICROS)).unwrap_or(u64::MAX))

@@ -69,6 +69,9 @@ impl Account<'_> {
         there
             .map(|shard| {
                 let mut next = shard.terms.full(self.clock);
+                if shard.terms.stands_still(&shard.read) {
+                    next.list = shard.read.list.clone();
+                }
                 if let List::Leases(mut leases) = shard.refilled.list.clone() {
                     leases.retain(|lease| lease.lease.is_some());
                     for lease in &mut leases {

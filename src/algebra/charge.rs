@@ -99,6 +99,9 @@ impl Charge {
             (ChargeKind::Bucket, List::None) => back,
             // The row stands at the start of its step, so nothing was refilled since the charge.
             (ChargeKind::Window, List::None) if row.ts <= until => back,
+            (ChargeKind::Bucket | ChargeKind::Window, List::Month { .. } | List::Period { .. }) if row.ts <= until => {
+                back
+            }
             (ChargeKind::Sliding, List::Grants(entries)) if until > clock.max(row.ts) => {
                 // This is its own entry, or the one into which it was merged when instants were rounded up; entries
                 // that were listed since may lie before it. Tokens may go out of any entry that leaves no sooner than
@@ -131,6 +134,10 @@ impl Charge {
                 entries.push(Entry::of(next.ts.after(self.period), saturate(more)));
                 next.list = List::grants(std::mem::take(entries), self.period);
                 next = next.ending_with_list();
+            }
+            (_, List::Month { .. } | List::Period { .. }) => {
+                let by_mark = next.full_by_mark(self.refill.micros()).unwrap_or(next.ts);
+                next.full_at = next.full_at.max(by_mark);
             }
             (_, list) => {
                 *list = List::None;

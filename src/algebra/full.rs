@@ -13,8 +13,10 @@
 //! - *The row stores the capacity beside the balance.* A key that goes from the large plan to the small one and back
 //!   gets 9 000 more each time.
 
+use super::months;
+use super::period::longest;
 use super::refill::div_ceil;
-use super::state::{State, wide};
+use super::state::State;
 use super::terms::{Flow, Terms};
 use crate::timestamp::Timestamp;
 use crate::tokens::Tokens;
@@ -25,7 +27,12 @@ impl Terms {
     pub fn full(&self, now: Timestamp) -> State {
         let ts = match self.flow {
             Flow::Grid { phase } => self.step(phase, self.step_number(phase, now)),
-            Flow::Named { start, .. } => self.step(start, self.step_number(start, now)).max(now.min(start.into())),
+            Flow::Month { offset } => months::step(months::number(now, offset), offset),
+            Flow::Named { start } => match Timestamp::from(start) {
+                start if now < start => now,
+                start if now < start.after(self.period) => start,
+                start => self.stands_after(start.after(self.period), now),
+            },
             _ => now,
         };
         State { list: self.no_list(), ..State::new(Tokens::ZERO, ts).full_at(ts) }
@@ -42,7 +49,7 @@ impl Terms {
             Some(row) if !row.is_over(now) => row.clone(),
             // The grid of the row goes on.
             Some(row) if self.flow == Flow::FirstUse => {
-                let (_, ts) = self.gained(row.ts, now);
+                let (_, ts) = self.gained(row, now);
                 State { ts, full_at: ts, ..self.full(now) }
             }
             _ => self.full(now),
@@ -64,10 +71,15 @@ impl Terms {
     pub(super) fn full_at_after(&self, read: &State, next: &State, taken: i128) -> Timestamp {
         match self.flow {
             Flow::Wallet => return next.emptied_at(),
+            _ if self.stands_still(next) => {
+                // These terms do not know what each period brings. So they forget nothing sooner than the row says.
+                let by_mark = next.full_by_mark(self.top().max(self.rate)).unwrap_or(next.ts);
+                return if by_mark > next.ts { by_mark.max(read.full_at) } else { by_mark };
+            }
             Flow::Sliding { .. } | Flow::Leased => return next.ended_at(),
             _ => {}
         }
-        let own = self.filled_at(next);
+        let own = next.full_by_mark(self.rate).unwrap_or_else(|| self.grown_at(next, 0));
         match read.says_full_at() {
             Some(full_at) if full_at < self.grown_at(read, 0) => {
                 let later = wide_at(full_at.max(next.ts)) + self.span_of(taken.max(0));
@@ -77,26 +89,12 @@ impl Terms {
         }
     }
 
-    /// When refill alone has filled a row up. Months differ in length, and a caller that lags behind names the month
-    /// before. So the ends of named periods are not known, and a later instant is safe. A row that lacks the tokens of
-    /// k periods is forgotten `k/8` periods later than by its own grid, and two more if k > 1.
-    fn filled_at(&self, row: &State) -> Timestamp {
-        let filled_at = self.grown_at(row, 0);
-        if !matches!(self.flow, Flow::Named { .. }) {
-            return filled_at;
-        }
-        let (lacks, period) = (div_ceil((-wide(row.value)).max(0), self.rate.into()), i128::from(self.period));
-        let more = div_ceil(lacks * period, 8) + if lacks > 1 { 2 * period } else { 0 };
-        Timestamp::saturating(wide_at(filled_at) + more)
-    }
-
-    /// The time in which so much comes back, in microseconds, or more. Named periods may be longer than this one, so
-    /// for them it is twice as much.
+    /// The time in which so much comes back, in microseconds, or more. Later periods may be longer than a named one.
     fn span_of(&self, tokens: i128) -> i128 {
         let (rate, period) = (i128::from(self.rate), i128::from(self.period));
         match self.flow {
             Flow::Continuous => div_ceil(tokens * period, rate),
-            Flow::Named { .. } => div_ceil(tokens, rate) * period * 2,
+            Flow::Named { .. } => div_ceil(tokens, rate) * i128::from(longest(self.period)),
             _ => div_ceil(tokens, rate) * period,
         }
     }

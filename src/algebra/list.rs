@@ -1,3 +1,6 @@
+use std::ops::{Range, RangeInclusive};
+
+use super::months;
 use crate::call::Drawn;
 use crate::timestamp::Timestamp;
 use crate::tokens::Tokens;
@@ -26,6 +29,20 @@ pub enum List {
     Leases(Vec<Entry>),
     /// Nothing; but the value of the row is money, which no other kind may read.
     Wallet,
+    /// Nothing; but the row stands in a month.
+    Month {
+        /// When the month ends.
+        end: Timestamp,
+        /// Where each month begins, in microseconds after midnight at the start of its 1st.
+        offset: i64,
+    },
+    /// Nothing; but the row stands in a period that a caller has named.
+    Period {
+        /// When the period ends.
+        end: Timestamp,
+        /// The length of the period that was named last, in microseconds.
+        length: i64,
+    },
 }
 
 impl List {
@@ -60,12 +77,21 @@ impl List {
         *self == Self::Wallet
     }
 
+    /// When the period of its row ends, if it stands in one.
+    #[must_use]
+    pub fn period_end(&self) -> Option<Timestamp> {
+        match self {
+            Self::Month { end, .. } | Self::Period { end, .. } => Some(*end),
+            _ => None,
+        }
+    }
+
     /// Its entries, in their order.
     #[must_use]
     pub fn entries(&self) -> &[Entry] {
         match self {
             Self::Grants(entries) | Self::Leases(entries) => entries,
-            Self::None | Self::Wallet => &[],
+            Self::None | Self::Wallet | Self::Month { .. } | Self::Period { .. } => &[],
         }
     }
 
@@ -84,6 +110,8 @@ impl List {
             Self::Grants(_) => (GRANTS, false),
             Self::Leases(_) => (LEASES, true),
             Self::Wallet => (WALLET, false),
+            Self::Period { end, length } => return Some(vec![PERIOD, end.micros(), *length]),
+            Self::Month { end, offset } => return Some(vec![MONTH, end.micros(), *offset]),
         };
         let mut column = vec![mark];
         for entry in self.entries() {
@@ -108,6 +136,15 @@ impl List {
             })
             .map(Self::Leases),
             WALLET if rest.is_empty() => Some(Self::Wallet),
+            PERIOD | MONTH => match *rest {
+                [end, length] if *mark == PERIOD && LENGTHS.contains(&length) => {
+                    Some(Self::Period { end: end.into(), length })
+                }
+                [end, offset] if *mark == MONTH && OFFSETS.contains(&offset) => {
+                    Some(Self::Month { end: end.into(), offset })
+                }
+                _ => None,
+            },
             _ => None,
         }
     }
@@ -162,3 +199,8 @@ fn sorted<const N: usize>(
 const GRANTS: i64 = 1;
 const LEASES: i64 = 2;
 const WALLET: i64 = 3;
+const PERIOD: i64 = 4;
+const MONTH: i64 = 5;
+/// In microseconds, up to a thousand years.
+const LENGTHS: RangeInclusive<i64> = 1..=31_536_000_000_000_000;
+const OFFSETS: Range<i64> = 0..months::LONGEST;

@@ -1,4 +1,4 @@
-use super::state::{saturate, wide};
+use super::state::{State, saturate, wide};
 use super::terms::Terms;
 use crate::timestamp::Timestamp;
 use crate::tokens::Tokens;
@@ -24,7 +24,8 @@ impl Rest {
         if now >= self.until {
             return Tokens::ZERO;
         }
-        let (gained, _) = terms.gained(self.stood_at, now.max(self.stood_at));
+        let row = State::new(Tokens::ZERO, self.stood_at);
+        let (gained, _) = terms.gained(&row, now.max(self.stood_at));
         saturate((wide(self.tokens) - gained).max(0))
     }
 }

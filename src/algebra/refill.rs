@@ -1,4 +1,5 @@
 use super::list::{Entry, List};
+use super::months;
 use super::state::{State, saturate, wide};
 use super::terms::{Flow, Terms};
 use crate::timestamp::Timestamp;
@@ -23,14 +24,16 @@ impl Terms {
         if row.is_over(now) {
             return self.or_full(Some(row), now);
         }
-        if self.flow.keeps_list() {
+        if self.flow.keeps_list() && !self.stands_still(row) {
             return self.recounted(row, now);
         }
-        let (gained, ts) = self.gained(row.ts, now);
+        let (gained, ts) = self.gained(row, now);
         let value = wide(row.value) + gained;
-        // A list of another kind ends here.
         let value = if self.flow == Flow::Wallet { value } else { value.min(0) };
-        State { value: saturate(value), ts, full_at: row.full_at, list: self.no_list() }
+        // A list of another kind ends here, and a mark with its period.
+        let is_marked = row.list.period_end().is_some() && ts == row.ts;
+        let list = if is_marked { row.list.clone() } else { self.no_list() };
+        State { value: saturate(value), ts, full_at: row.full_at, list }
     }
 
     /// The row at an instant, of a limit that counts its grants.
@@ -85,9 +88,10 @@ impl Terms {
     }
 
     /// The tokens that a refill brings from one instant to a later one, and the instant that the row then stands at.
-    pub(super) fn gained(&self, ts: Timestamp, now: Timestamp) -> (i128, Timestamp) {
+    pub(super) fn gained(&self, row: &State, now: Timestamp) -> (i128, Timestamp) {
+        let ts = row.ts;
         // A call often asks a row again at the instant at which it was just written. This saves a slow division.
-        if now == ts {
+        if now == ts || self.stands_still(row) {
             return (0, ts);
         }
         let (rate, period) = (i128::from(self.rate), i128::from(self.period));
@@ -99,11 +103,20 @@ impl Terms {
                 let steps = elapsed / period;
                 (steps * rate, Timestamp::saturating(i128::from(ts.micros()) + steps * period))
             }
-            Flow::Named { start, .. } if now < start.into() => (0, ts),
-            Flow::Named { start, .. } => {
-                let last = self.step_number(start, now);
-                let steps = last + self.steps_at_start(start, ts);
-                (steps * rate, if steps > 0 { self.step(start, last) } else { ts })
+            Flow::Unnamed => (0, ts),
+            Flow::Month { offset } => {
+                let last = months::number(now, offset);
+                let steps = last - months::number(ts, offset);
+                (steps * rate, if steps > 0 { months::step(last, offset) } else { ts })
+            }
+            Flow::Named { start } if ts < start.into() => {
+                let steps = self.step_number(start, now) + self.steps_at_start(start, ts);
+                if now < start.into() { (0, ts) } else { (steps * rate, self.full(now).ts) }
+            }
+            Flow::Named { start } => {
+                let end = self.named_end(start, row);
+                let steps = (i128::from(now.micros()) - i128::from(end.micros())).div_euclid(period) + 1;
+                if now < end { (0, ts) } else { (steps * rate, self.stands_after(end, now)) }
             }
             Flow::Grid { phase } => {
                 let last = self.step_number(phase, now);
@@ -124,8 +137,8 @@ impl Terms {
 
     /// The first instant at which these terms alone have brought `row` to a value.
     pub(super) fn grown_at(&self, row: &State, value: i128) -> Timestamp {
-        if !self.flow.keeps_list() {
-            return self.refilled_at(value - wide(row.value), row.ts);
+        if !self.flow.keeps_list() || self.stands_still(row) {
+            return self.refilled_at(value - wide(row.value), row);
         }
         let row = self.recounted(row, row.ts);
         // The value is cut if a list that was written by hand has more tokens than an amount holds.
@@ -146,27 +159,35 @@ impl Terms {
         if self.flow == Flow::Wallet { row.ts } else { self.first_instant(row, Tokens::ZERO) }
     }
 
-    /// The first instant at which so much has come back to a row that stood at `ts`.
-    fn refilled_at(&self, missing: i128, ts: Timestamp) -> Timestamp {
+    /// The first instant at which so much has come back to a row.
+    fn refilled_at(&self, missing: i128, row: &State) -> Timestamp {
+        let ts = row.ts;
         if missing <= 0 {
             return ts;
+        }
+        if self.stands_still(row) {
+            return Timestamp::MAX;
         }
         let (rate, period) = (i128::from(self.rate), i128::from(self.period));
         let from = i128::from(ts.micros());
         match self.flow {
             Flow::Continuous => Timestamp::saturating(from + div_ceil(missing * period, rate)),
-            Flow::Sliding { .. } | Flow::Leased | Flow::Wallet => Timestamp::MAX,
+            Flow::Sliding { .. } | Flow::Leased | Flow::Wallet | Flow::Unnamed => Timestamp::MAX,
             Flow::FirstUse => Timestamp::saturating(from + div_ceil(missing, rate) * period),
             Flow::Grid { phase } => self.step(phase, self.step_number(phase, ts) + div_ceil(missing, rate)),
-            Flow::Named { start, .. } => {
+            Flow::Month { offset } => months::step(months::number(ts, offset) + div_ceil(missing, rate), offset),
+            Flow::Named { start } if ts < start.into() => {
                 self.step(start, (div_ceil(missing, rate) - self.steps_at_start(start, ts)).max(0))
+            }
+            Flow::Named { start } => {
+                let end = i128::from(self.named_end(start, row).micros());
+                Timestamp::saturating(end + (div_ceil(missing, rate) - 1) * period)
             }
         }
     }
 
-    /// The number of steps that the start of a named period brings a row. It is the number of periods since the row was
-    /// written, rounded to the nearest, because earlier periods may have had another length. Steps of this period that
-    /// the row already has are subtracted.
+    /// The number of steps that the start of a named period brings an earlier row. It is the number of periods since the
+    /// row was written, rounded to the nearest, because earlier periods may have had another length.
     ///
     /// This rule (to the nearest, and at least one) is never too low. It is one step too high in 3.5 % of the stories
     /// of a model, with debts of many months. A rule of one step only would refuse a deep debt forever: a refusal
@@ -174,7 +195,7 @@ impl Terms {
     /// after 13 months. A grid that reaches back from `start` brought a step too many in 77 533 stories.
     fn steps_at_start(&self, start: i64, ts: Timestamp) -> i128 {
         let (period, before) = (i128::from(self.period), i128::from(start) - i128::from(ts.micros()));
-        if before > 0 { ((before + period / 2) / period).max(1) } else { before / period }
+        ((before + period / 2) / period).max(1)
     }
 
     /// The number of the last grid step at or before an instant.
@@ -206,8 +227,10 @@ mod tests {
     #[test]
     fn within_a_step_a_row_keeps_its_instant() {
         let second = |n: i64| Timestamp::from_micros(n * 1_000_000);
-        let grid = Terms::of(&Limit::fixed_window("ten", 10, MINUTE).start(Duration::ZERO), &Key::GLOBAL);
-        for terms in [grid, grid.named(second(0), second(60))] {
+        let of = |limit| Terms::of(&limit, &Key::GLOBAL);
+        let grid = of(Limit::fixed_window("ten", 10, MINUTE).start(Duration::ZERO));
+        let named = of(Limit::billing("ten", 10)).named(second(0), second(60));
+        for terms in [grid, named, of(Limit::monthly("ten", 10))] {
             let row = State::new(Tokens::from_micros(-1_000_000), second(70)).full_at(second(180));
             assert_eq!(terms.refill(&row, second(80)).ts, second(70));
         }

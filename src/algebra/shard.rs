@@ -50,6 +50,7 @@ impl Shard {
 
     pub(super) fn becoming(&self, mut next: State) -> Portion {
         let taken = wide(self.refilled.value) - wide(next.value);
+        next.list = self.terms.mark(&next);
         next.full_at = self.terms.full_at_after(&self.read, &next, taken);
         Portion { shard: self.index, next, taken: saturate(taken) }
     }
@@ -67,7 +68,7 @@ impl Shard {
         if at == Timestamp::MAX {
             return most;
         }
-        let (gained, _) = self.terms.gained(self.refilled.ts, at.max(self.refilled.ts));
+        let (gained, _) = self.terms.gained(&self.refilled, at.max(self.refilled.ts));
         (left + gained).clamp(0, most)
     }
 }

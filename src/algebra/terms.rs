@@ -1,6 +1,7 @@
 use std::time::Duration;
 
 use super::list::List;
+use super::months;
 use super::state::{State, wide};
 use crate::hash::spread;
 use crate::key::Key;
@@ -29,11 +30,16 @@ pub(crate) enum Flow {
     Grid {
         phase: i64,
     },
+    /// A step lies at the start of each month of UTC, so many microseconds after midnight at the start of its 1st.
+    Month {
+        offset: i64,
+    },
     /// Steps lie at the start of a period that the caller names, and whole periods after it.
     Named {
         start: i64,
-        is_window: bool,
     },
+    /// The caller names no period of a limit that counts by them, so time brings nothing.
+    Unnamed,
     /// A grant comes back a period after the end of its tick, in microseconds. The balance is the capacity less the
     /// held tokens.
     Sliding {
@@ -49,8 +55,8 @@ impl Flow {
     /// How a row with this flow takes a charge back.
     pub(crate) fn charge_kind(self) -> ChargeKind {
         match self {
-            Self::Continuous | Self::FirstUse | Self::Named { is_window: false, .. } => ChargeKind::Bucket,
-            Self::Grid { .. } | Self::Named { is_window: true, .. } => ChargeKind::Window,
+            Self::Continuous | Self::FirstUse => ChargeKind::Bucket,
+            Self::Grid { .. } | Self::Month { .. } | Self::Named { .. } | Self::Unnamed => ChargeKind::Window,
             Self::Sliding { .. } => ChargeKind::Sliding,
             Self::Leased => ChargeKind::Lease,
             Self::Wallet => ChargeKind::Wallet,
@@ -67,7 +73,7 @@ impl Terms {
     /// The terms of `limit` for the row of `key`.
     #[must_use]
     pub fn of(limit: &Limit, key: &Key) -> Self {
-        let period = in_micros(limit.period);
+        let period = if limit.kind == LimitKind::Monthly { months::LONGEST } else { in_micros(limit.period) };
         let phase = || limit.start.map_or_else(|| spread(limit.name(), key, period), in_micros);
         let flow = match limit.kind {
             LimitKind::TokenBucket => Flow::Continuous,
@@ -76,18 +82,20 @@ impl Terms {
             LimitKind::SlidingWindow => {
                 Flow::Sliding { tick: limit.resolution.map_or(1, |steps| (period - 1) / i64::from(steps) + 1) }
             }
+            LimitKind::Monthly => Flow::Month { offset: limit.start.map_or(0, in_micros) },
+            LimitKind::Billing => Flow::Unnamed,
             LimitKind::Concurrency => Flow::Leased,
             LimitKind::Wallet => Flow::Wallet,
         };
         let most = if flow == Flow::Wallet { Tokens::MAX } else { limit.most() };
         let [rate, capacity, max_reserved] = [limit.rate, most, limit.max_reserved].map(Tokens::micros);
-        // A wallet has no period, but some statement divides by the period.
+        // Some kinds have no period, but some statement divides by the period.
         Self { rate, period: period.max(1), capacity, max_reserved, flow }
     }
 
     /// The terms by a period that a caller names.
     pub(crate) fn named(self, start: Timestamp, end: Timestamp) -> Self {
-        let flow = Flow::Named { start: start.micros(), is_window: self.flow.charge_kind() == ChargeKind::Window };
+        let flow = Flow::Named { start: start.micros() };
         // From a second to a thousand years: the difference fits.
         Self { flow, period: end.micros() - start.micros(), ..self }
     }

@@ -61,8 +61,12 @@ pub enum CallError {
     /// Two requests of one call have [`up_to`](crate::Request::up_to) with different costs or different least parts.
     #[error("two requests of one call take parts of different costs (give them one cost and one `up_to`)")]
     PartsDiffer,
-    /// The limit of a [`period`](crate::Request::period) is neither a fixed window nor a stepped bucket.
-    #[error("a period is named of fixed windows and stepped buckets (drop it, or ask another limit)")]
+    /// A request takes tokens of a [`billing`](crate::Limit::billing) limit, or asks for them, and names no
+    /// [`period`](crate::Request::period).
+    #[error("a billing limit is asked by a period (name it: `request.period(start, end)`)")]
+    PeriodMissing,
+    /// A [`period`](crate::Request::period) is named of a limit that is no [`billing`](crate::Limit::billing) limit.
+    #[error("only a billing limit is asked by a period (drop it, or define the limit as `billing`)")]
     PeriodOfKind,
     /// A [`period`](crate::Request::period) ends before it starts, or is shorter than a second, or longer than
     /// [`Limit::MAX_PERIOD`](crate::Limit::MAX_PERIOD).

@@ -45,8 +45,9 @@ use crate::tokens::{Tokens, TokensError};
 ///
 /// A fault is [`CallError::WrongVerb`], and `–` means that the verb ignores the option. A reservation takes tokens that
 /// are not there yet, so no balance decides what part it gets, or what it leaves behind. A [`split`](crate::split)
-/// takes all of its cost from several limits, so none of its requests goes with `up_to`. Only fixed windows and stepped
-/// buckets have a `period`.
+/// takes all of its cost from several limits, so none of its requests goes with `up_to`. Only a
+/// [`billing`](Limit::billing) limit has a `period`; there it is a fault to leave it out, except of `credit`, `reset`
+/// and `balance`.
 #[derive(Clone, Debug, Deserialize, Eq, PartialEq, Serialize)]
 #[must_use = "a request does nothing until it is given to a verb"]
 pub struct Request {
@@ -164,32 +165,33 @@ impl Request {
         self
     }
 
-    /// Names the period that the limit counts by, such as the billing period of a customer. The two instants must be
-    /// the same at each call of the period: a `start` that is computed from the present refills the limit at each call.
+    /// Names the period that a [`billing`](Limit::billing) limit counts by, such as the billing period of a customer.
+    /// The two instants must be the same at each call of the period: a `start` that is computed from the present
+    /// refills the limit at each call.
     ///
-    /// It is for fixed windows and stepped buckets, and replaces their own period and grid. The tokens of a period come
-    /// at `start`; a row that was not written for months gets the tokens of each month. If callers still name a period
-    /// that is over, periods of its length follow it. Before `start` no tokens come back, and a key that was never
-    /// asked is full.
+    /// The tokens of a period come at `start`; a row that was not written for months gets the tokens of each month.
+    /// Before `start` no tokens come back, and a key that was never asked is full. What is used of a period is
+    /// forgotten at its end, or at a later start that has begun, whichever comes first. If callers still name a period
+    /// that is over, periods of its length follow it; nobody has named the end of these, so use may be forgotten an
+    /// eighth of the length later, and so may each further period of a debt.
     ///
-    /// A refusal names the instant at which a call that names the same period would be granted: for a window, the end
-    /// of the period. A caller that names a later period may be granted sooner, because a renewal in mid-period refills
-    /// once. A renewal that comes late, by less than the shortest period, costs nothing: until then callers go on in
-    /// the period before. Between two grants at most one capacity more is granted for each other period that is named.
+    /// A refusal names the instant at which a call that names the same period would be granted: the end of the period.
+    /// A caller that names a later period may be granted sooner, because a renewal in mid-period refills once. A
+    /// renewal that comes late, by less than eight ninths of a period, costs nothing: until then callers go on in the
+    /// period before. Between two grants at most one capacity more is granted for each other period that is named.
     ///
     /// # Errors
     ///
-    /// [`Error::Call`] for a period shorter than a second and for other kinds of limits;
-    /// [`CallError::ConflictingDefinitions`] for two periods of one limit and key in one call.
+    /// [`Error::Call`] for a period shorter than a second or longer than a thousand years, and for other kinds of
+    /// limits; [`CallError::ConflictingDefinitions`] for two periods of one limit and key in one call.
     ///
     /// # Example
     ///
     /// ```
     /// use chrono::{DateTime, Utc};
-    /// use tollgate::{DAY, Limit, Request};
+    /// use tollgate::{Limit, Request};
     ///
-    /// /// The period is the customer's own; thirty days are a stand-in.
-    /// const MAILS: Limit = Limit::fixed_window("mails_a_month", 10_000, DAY.saturating_mul(30));
+    /// const MAILS: Limit = Limit::billing("mails_a_month", 10_000);
     ///
     /// /// `current_period_start` and `current_period_end` of the subscription, as Stripe tells them.
     /// fn mail(customer: i64, start: DateTime<Utc>, end: DateTime<Utc>) -> Request {
@@ -249,7 +251,6 @@ impl Request {
     /// Fails if it is wrong by itself, whatever call it is in.
     pub(crate) fn check(&self) -> Result<(), Error> {
         let Self { limit, cost, least, leaving, period, fault, .. } = self;
-        let has_steps = matches!(limit.kind, LimitKind::FixedWindow | LimitKind::SteppedBucket);
         let source = match (*fault, *period) {
             (Some(RequestFault::Key(source)), _) => {
                 return Err(Error::Key { limit: limit.name.clone().into(), source });
@@ -259,13 +260,19 @@ impl Request {
                 CallError::Cost(TokensError::Negative)
             }
             _ if least.is_some_and(|least| least == Tokens::ZERO || least > *cost) => CallError::Least,
-            (None, Some(_)) if !has_steps => CallError::PeriodOfKind,
+            (None, Some(_)) if limit.kind != LimitKind::Billing => CallError::PeriodOfKind,
             (None, Some((start, end))) if !(start.plus(SECOND)..=start.plus(Limit::MAX_PERIOD)).contains(&end) => {
                 CallError::PeriodOutOfRange
             }
             (None, _) => return Ok(()),
         };
         Err(Error::of_call(&limit.name, source))
+    }
+
+    /// Fails if it must name a period to take tokens, and names none.
+    pub(crate) fn expect_period(&self) -> Result<(), Error> {
+        let is_missing = self.limit.kind == LimitKind::Billing && self.period.is_none();
+        if is_missing { Err(Error::of_call(&self.limit.name, CallError::PeriodMissing)) } else { Ok(()) }
     }
 
     /// An option of it that goes only with verbs that consume, if it has one.

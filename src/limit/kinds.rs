@@ -41,6 +41,45 @@ impl Limit {
         Self::define(name, LimitKind::FixedWindow, rate, period)
     }
 
+    /// A budget of a calendar month: `n` tokens come at once when each month of UTC starts, by the database's clock.
+    ///
+    /// A month starts on its 1st at midnight, or a [`start`](Self::start) later. The months of all keys turn together.
+    /// A key is marked with the end of its month, and until then no definition of another kind that asks it brings it
+    /// tokens. For months of other zones, and for months of each customer's own, use [`billing`](Self::billing).
+    ///
+    /// ```
+    /// use tollgate::Limit;
+    ///
+    /// const LLM: Limit = Limit::monthly("llm", 100_000);
+    /// # let _ = LLM;
+    /// ```
+    ///
+    /// # Panics
+    ///
+    /// Where a [`LimitFault`] applies.
+    #[track_caller]
+    pub const fn monthly(name: &'static str, n: u64) -> Self {
+        Self::define(name, LimitKind::Monthly, n, Duration::ZERO)
+    }
+
+    /// A budget by periods that callers name, such as the billing period of a customer: `n` tokens come at once when
+    /// each period starts.
+    ///
+    /// A call that takes tokens, or asks for them, names its period with [`Request::period`](crate::Request::period);
+    /// without one it fails with [`CallError::PeriodMissing`](crate::CallError::PeriodMissing), before any SQL. A key is
+    /// marked with the end of its period. So `credit`, `reset`, `balance`, `settle` and `cancel` need to name none, and
+    /// until that end no definition of another kind that asks the key brings it tokens.
+    ///
+    /// A billing limit takes no reservations.
+    ///
+    /// # Panics
+    ///
+    /// Where a [`LimitFault`] applies.
+    #[track_caller]
+    pub const fn billing(name: &'static str, n: u64) -> Self {
+        Self::define(name, LimitKind::Billing, n, Duration::ZERO)
+    }
+
     /// A bucket into which `rate` tokens fall at once, each whole `period` after the key's first use. Settlements give
     /// tokens back as they do to a [`token_bucket`](Self::token_bucket).
     ///

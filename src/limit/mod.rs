@@ -26,6 +26,8 @@ pub(crate) use spec::{micros, period_fault};
 /// | --- | --- | --- |
 /// | [`token_bucket`](Self::token_bucket) | they drip all the time | the rate, unless set |
 /// | [`fixed_window`](Self::fixed_window) | `rate` at once as each period starts | the rate, unless set |
+/// | [`monthly`](Self::monthly) | `n` at once as each month of UTC starts | `n`, unless set |
+/// | [`billing`](Self::billing) | `n` at once as each period starts, which callers name | `n`, unless set |
 /// | [`stepped_bucket`](Self::stepped_bucket) | `rate` at once, each period after a first use | the rate, unless set |
 /// | [`sliding_window`](Self::sliding_window) | each grant, one `period` later | `n`: never more in any period |
 /// | [`concurrency`](Self::concurrency) | each grant, as it is released or its `lease` ends | `n`: never more at once |
@@ -101,7 +103,7 @@ impl Limit {
     /// The same limit while a share of its rate is left, in millionths. `None` if it has no rate that tokens come back
     /// at.
     pub(crate) fn slowed(&self, share: u32) -> Option<Self> {
-        if matches!(self.kind, LimitKind::Wallet | LimitKind::Concurrency) {
+        if !self.kind.can_slow() {
             return None;
         }
         let mut slow = self.clone();

@@ -62,9 +62,10 @@ impl Limit {
     }
 
     /// Aligns a fixed window to the Unix epoch plus `offset`, for example to the full minute, or to midnight in some
-    /// zone.
+    /// zone. Lets the months of a monthly limit begin `offset` after midnight at the start of the 1st, less than 31
+    /// days; a month that has no such day begins on its last.
     ///
-    /// The offset counts modulo the period, in whole microseconds. A zone east of Greenwich starts its day on the UTC
+    /// The offset of a window counts modulo the period, in whole microseconds. A zone east of Greenwich starts its day on the UTC
     /// day before: the offset for midnight at UTC+2 is 22 hours.
     ///
     /// # Panics

@@ -41,17 +41,18 @@ pub struct LimitSpec {
     /// How tokens come back.
     pub kind: LimitKind,
     /// How many tokens come back in each period; for a concurrency limit, how many can be held at once. It must be
-    /// positive, except for a wallet, which has neither a rate nor a period.
+    /// positive, except for a wallet, which has none.
     #[serde(default)]
     pub rate: Tokens,
     /// The period, or the lease of a concurrency limit, from one microsecond to a thousand years, in whole
-    /// microseconds.
+    /// microseconds. Zero for a kind without a period of its own: a wallet, a monthly and a billing limit.
     #[serde(default, with = "written::span", alias = "per", alias = "lease")]
     pub period: Duration,
     /// The most that a rested key can spend at once; the rate if not given.
     #[serde(default)]
     pub capacity: Option<Tokens>,
-    /// For a fixed window: aligns its starts to the Unix epoch plus this offset.
+    /// For a fixed window: aligns its starts to the Unix epoch plus this offset. For a monthly limit: from midnight at
+    /// the start of the 1st to the start of its months; 0 if not given.
     #[serde(default, with = "written::optional_span")]
     pub start: Option<Duration>,
     /// For a sliding window: the number of steps in which it slides; as finely as possible if not given.
@@ -123,7 +124,7 @@ impl LimitSpec {
     /// Brings a valid definition into a form that all definitions with the same meaning share.
     pub(super) const fn complete(&mut self) {
         self.capacity = Some(self.most());
-        if let Some(start) = self.start {
+        if let (Some(start), true) = (self.start, self.kind.has_period()) {
             self.start = Some(Duration::from_nanos_u128(start.as_nanos() % self.period.as_nanos()));
         }
     }
@@ -133,8 +134,9 @@ impl LimitSpec {
         if matches!(self.kind, LimitKind::Wallet) {
             return self.wallet_fault();
         }
-        if let Some(fault) = period_fault(self.period) {
-            return Some(fault);
+        let of_period = if self.kind.has_period() { period_fault(self.period) } else { self.calendar_fault() };
+        if of_period.is_some() {
+            return of_period;
         }
         let (rate, shards) = (self.rate.micros(), self.shards);
         let (start, steps) = (self.start.is_some(), self.resolution.is_some());
@@ -182,6 +184,18 @@ impl LimitSpec {
         reserved >= 0 && reserved < i64::MAX && capacity > i64::MAX - reserved
     }
 
+    /// The fault of a limit whose periods are months, or named by callers.
+    const fn calendar_fault(&self) -> Option<LimitFault> {
+        let is_billing = matches!(self.kind, LimitKind::Billing);
+        match self.start {
+            _ if !self.period.is_zero() => Some(LimitFault::PeriodOfCalendar),
+            Some(_) if is_billing => Some(LimitFault::StartOfBilling),
+            Some(start) if start.as_micros() >= LONGEST_MONTH.as_micros() => Some(LimitFault::StartBeyondMonth),
+            _ if is_billing && self.max_reserved.micros() > 0 => Some(LimitFault::ReservationsOfBilling),
+            _ => None,
+        }
+    }
+
     const fn wallet_fault(&self) -> Option<LimitFault> {
         let sized = self.rate.micros() != 0 || !self.period.is_zero() || self.most().micros() != 0;
         if sized || self.start.is_some() || self.resolution.is_some() || self.shards != 1 {
@@ -201,10 +215,14 @@ impl LimitSpec {
 #[serde(rename_all = "snake_case")]
 #[non_exhaustive]
 pub enum LimitKind {
+    /// [`Limit::billing`].
+    Billing,
     /// [`Limit::concurrency`].
     Concurrency,
     /// [`Limit::fixed_window`].
     FixedWindow,
+    /// [`Limit::monthly`].
+    Monthly,
     /// [`Limit::sliding_window`].
     SlidingWindow,
     /// [`Limit::stepped_bucket`].
@@ -215,11 +233,40 @@ pub enum LimitKind {
     Wallet,
 }
 
+impl LimitKind {
+    /// All of them.
+    pub const ALL: [Self; 8] = [
+        Self::Billing,
+        Self::Concurrency,
+        Self::FixedWindow,
+        Self::Monthly,
+        Self::SlidingWindow,
+        Self::SteppedBucket,
+        Self::TokenBucket,
+        Self::Wallet,
+    ];
+
+    /// Whether its definition says how long a period is. A wallet has no period; those of a monthly and of a billing
+    /// limit are the calendar's.
+    #[must_use]
+    pub const fn has_period(self) -> bool {
+        !matches!(self, Self::Wallet | Self::Monthly | Self::Billing)
+    }
+
+    /// Whether its rate can be slowed down. Of a month's tokens all come at once, so a lower rate for an hour would
+    /// change nothing, or cut what the turn of the month brings.
+    pub(crate) const fn can_slow(self) -> bool {
+        self.has_period() && !matches!(self, Self::Concurrency)
+    }
+}
+
 impl fmt::Display for LimitKind {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
+            Self::Billing => "billing limit",
             Self::Concurrency => "concurrency limit",
             Self::FixedWindow => "fixed window",
+            Self::Monthly => "monthly limit",
             Self::SlidingWindow => "sliding window",
             Self::SteppedBucket => "stepped bucket",
             Self::TokenBucket => "token bucket",
@@ -249,6 +296,8 @@ impl fmt::Display for Storage {
         })
     }
 }
+
+const LONGEST_MONTH: Duration = Duration::from_hours(31 * 24);
 
 fn unnamed() -> Text {
     Text::Static("")

@@ -103,9 +103,9 @@ pub enum SlowDownFault {
     /// The cool-down must last for a day at most, in whole microseconds.
     #[error("the cool-down must last for a day at most, in whole microseconds (`cool_down`)")]
     CoolDown,
-    /// A wallet and a concurrency limit have no rate.
-    #[error("a wallet and a concurrency limit have no rate (pause it, or set an override with other numbers)")]
-    Kind,
+    /// A wallet and a concurrency limit have no rate. A monthly and a billing limit bring all of it at once.
+    #[error("a {0} has no rate that could be slowed down (pause it, or set an override with other numbers)")]
+    Kind(LimitKind),
 }
 
 impl SlowDownFault {
@@ -117,7 +117,7 @@ impl SlowDownFault {
             (!(1..=99).contains(&how.least_percent), Self::LeastPercent),
             (how.recovers < SECOND || !is_whole(how.recovers), Self::Recovers),
             (!is_whole(how.cool_down), Self::CoolDown),
-            (matches!(limit.kind, LimitKind::Wallet | LimitKind::Concurrency), Self::Kind),
+            (!limit.kind.can_slow(), Self::Kind(limit.kind)),
         ];
         faults.into_iter().find_map(|(is_wrong, fault)| is_wrong.then_some(fault))
     }

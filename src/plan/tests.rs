@@ -9,7 +9,7 @@ use crate::algebra::{Rest, State, Timestamp};
 use crate::call::{Call, CallError};
 use crate::error::Error;
 use crate::parts::Parts;
-use crate::{DAY, Grant, HOUR, Key, Limit, MINUTE, Receipt, Request, Tokens, first_of, split};
+use crate::{Grant, HOUR, Key, Limit, MINUTE, Receipt, Request, Tokens, first_of, split};
 
 pub(super) const NOW: Timestamp = Timestamp::from_micros(1_000_000);
 pub(super) const BUCKET: Limit = Limit::token_bucket("bucket", 10, MINUTE);
@@ -327,11 +327,11 @@ fn a_cut_leaves_a_share_of_the_rate_and_a_wallet_has_none() {
 
 #[test]
 fn other_numbers_keep_the_period_that_the_caller_names() {
-    const WINDOW: Limit = Limit::fixed_window("window", 10, DAY);
+    const BILLING: Limit = Limit::billing("billing", 10);
     let until = NOW.plus(HOUR);
-    let request = || WINDOW.key("k").cost(4).period(Timestamp::from_micros(0).into(), until.into());
+    let request = || BILLING.key("k").cost(4).period(Timestamp::from_micros(0).into(), until.into());
     let numbers = |_: &Limit, _: &Key| {
-        Some(AppliedOverride { numbers: Some(Limit::fixed_window("window", 5, DAY)), ..AppliedOverride::default() })
+        Some(AppliedOverride { numbers: Some(Limit::billing("billing", 5)), ..AppliedOverride::default() })
     };
     let under = Under { overrides: &numbers, ..Under::NOTHING };
     let decided = |row| Plan::under([Verb::consume(request())], &under).unwrap().decide(&[row], &[], NOW);
@@ -339,5 +339,5 @@ fn other_numbers_keep_the_period_that_the_caller_names() {
     let Ok(Answer::Denied(denied)) = decided(Some(row)).answers.remove(0) else { panic!("5 are enough") };
     assert_eq!(denied.retry_at, Some(until.into()));
     // A later period may be longer, and no row may be swept too early.
-    assert_eq!(receipt([request()]).charges[0].period, 2 * 3_601_000_000);
+    assert_eq!(receipt([request()]).charges[0].period, 3_601_000_000 * 9 / 8);
 }

@@ -81,17 +81,16 @@ impl Hint {
             // The statement divides by the period, even without a balance to compare with.
             return Self { period: 1.0, ..Self::default() };
         };
+        let stepped = matches!(terms.flow, Flow::FirstUse | Flow::Grid { .. });
+        let is_even = terms.flow == Flow::Continuous;
         Self {
             value: Some(balance.micros().saturating_sub(terms.top())),
-            rate: if terms.flow.keeps_list() { 0.0 } else { float(terms.rate) },
+            // Of any other kind nothing comes before the end that its row lists.
+            rate: if is_even || stepped { float(terms.rate) } else { 0.0 },
             // A wallet has no period, so any number will do.
             period: seconds(terms.period.max(1)),
-            stepped: matches!(terms.flow, Flow::FirstUse | Flow::Grid { .. } | Flow::Named { .. }),
-            phase: match terms.flow {
-                Flow::Continuous | Flow::FirstUse | Flow::Sliding { .. } | Flow::Leased | Flow::Wallet => None,
-                // The grid that reaches back from a named period never counts too few steps.
-                Flow::Grid { phase: start } | Flow::Named { start, .. } => Some(seconds(start)),
-            },
+            stepped,
+            phase: if let Flow::Grid { phase } = terms.flow { Some(seconds(phase)) } else { None },
         }
     }
 }

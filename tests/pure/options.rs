@@ -6,6 +6,7 @@ use tollgate::{Call, CallError, Error, HOUR, Limit, MINUTE, Request, first_of, s
 use crate::world::{World, at, sec};
 
 const LIMIT: Limit = Limit::fixed_window("limit", 10, MINUTE);
+const BILLING: Limit = Limit::billing("billing", 10);
 
 type Ask = fn(Call) -> Verb;
 type AskOne = fn(Request) -> Verb;
@@ -26,7 +27,7 @@ const REQUEST_OPTIONS: [RequestOption; 5] = [
     ("up_to", |request| request.up_to(1)),
     ("leaving", |request| request.leaving(1)),
     ("flat", Request::flat),
-    ("period", |request| request.period(at(0).into(), at(3_600_000_000).into())),
+    ("period", |_| BILLING.key("k").period(at(0).into(), at(3_600_000_000).into())),
 ];
 const CALL_OPTIONS: [CallOption; 6] = [
     ("and", |request| Call::from(request).and(LIMIT.key("l"))),

@@ -1,4 +1,7 @@
-//! Periods that callers name, against an exact model that counts their steps.
+//! Months, and periods that callers name, against an exact model that counts their steps.
+
+mod storm;
+mod traces;
 
 use std::time::Duration;
 
@@ -16,9 +19,9 @@ use crate::model::span;
 use crate::story::{EPOCH, amounts, capacity, config, limits, steps};
 use crate::world::{World, at, due, left, micros, tokens};
 
-const DAY_MICROS: i64 = 86_400_000_000;
+pub(crate) const DAY_MICROS: i64 = 86_400_000_000;
 
-fn named(request: Request, (start, end): (Timestamp, Timestamp)) -> Request {
+pub(crate) fn named(request: Request, (start, end): (Timestamp, Timestamp)) -> Request {
     request.period(DateTime::<Utc>::from(start), DateTime::<Utc>::from(end))
 }
 
@@ -54,8 +57,8 @@ fn months() -> impl Strategy<Value = Vec<(Timestamp, Timestamp)>> {
     })
 }
 
-fn monthly(kind: LimitKind, rate: i64, most: i64) -> Limit {
-    let spec = LimitSpec::new("monthly", kind, micros(rate), 30 * DAY);
+fn billing(rate: i64, most: i64) -> Limit {
+    let spec = LimitSpec::new("billing", LimitKind::Billing, micros(rate), Duration::ZERO);
     spec.with(|spec| spec.capacity = Some(micros(most))).try_into().unwrap()
 }
 
@@ -75,6 +78,7 @@ proptest! {
         cost in amounts(),
         is_missing: bool,
     ) {
+        let limit = billing(limit.spec().rate.micros(), capacity(&limit).micros());
         let now = at(EPOCH);
         let part = |thousandths: i64| i64::try_from(i128::from(length) * i128::from(thousandths) / 1_000).unwrap();
         let start = at(EPOCH + part(start) + off);
@@ -117,9 +121,8 @@ proptest! {
         debt in 0_i64..9,
         story in vec((0_i64..20, 1_i64..9), 1..20),
     ) {
-        let kind = if is_window { LimitKind::FixedWindow } else { LimitKind::SteppedBucket };
         let most = if is_window { rate } else { rate * times };
-        let limit = monthly(kind, rate, most);
+        let limit = billing(rate, most);
         let (mut kept, mut swept) = (World::default(), World::default());
         let (mut now, mut granted) = (EPOCH, vec![0; months.len()]);
         if !is_window {
@@ -159,7 +162,7 @@ proptest! {
         most in 1_i64..5,
         story in vec((0_i64..15, 1_i64..5), 1..25),
     ) {
-        let (limit, mut world) = (monthly(LimitKind::FixedWindow, most, most), World::default());
+        let (limit, mut world) = (billing(most, most), World::default());
         let mut starts = vec![EPOCH];
         starts.extend(days.iter().scan(EPOCH, |start, (days, _)| {
             *start += days * DAY_MICROS;
@@ -183,7 +186,7 @@ proptest! {
     /// The mistake that the first sentence of the documentation warns of.
     #[test]
     fn a_start_that_is_computed_from_the_present_refills_at_each_call(gaps in vec(1_i64..1_000_000, 1..9)) {
-        let limit = monthly(LimitKind::FixedWindow, 1_000_000, 1_000_000);
+        let limit = billing(1_000_000, 1_000_000);
         let (mut world, mut now) = (World::default(), EPOCH);
         for gap in gaps {
             now += gap;
@@ -194,7 +197,7 @@ proptest! {
 
 #[test]
 fn what_is_no_period_is_an_error_and_a_renewal_is_the_same_call() {
-    let (window, bucket) = (Limit::fixed_window("window", 3, DAY), Limit::token_bucket("bucket", 3, DAY));
+    let (window, bucket) = (Limit::billing("billing", 3), Limit::token_bucket("bucket", 3, DAY));
     let period = |length: Duration| (at(EPOCH), at(EPOCH).plus(length));
     let backwards = (at(EPOCH), at(EPOCH - 1));
     for (request, expected) in [
@@ -202,10 +205,18 @@ fn what_is_no_period_is_an_error_and_a_renewal_is_the_same_call() {
         (named(window.global(), backwards), CallError::PeriodOutOfRange),
         (named(window.global(), (Timestamp::MIN, Timestamp::MAX)), CallError::PeriodOutOfRange),
         (named(bucket.global(), period(DAY)), CallError::PeriodOfKind),
-        (named(Limit::sliding_window("sliding", 3, DAY).global(), period(DAY)), CallError::PeriodOfKind),
+        (named(Limit::monthly("monthly", 3).global(), period(DAY)), CallError::PeriodOfKind),
+        (named(Limit::fixed_window("window", 3, DAY).global(), period(DAY)), CallError::PeriodOfKind),
+        (window.global(), CallError::PeriodMissing),
     ] {
-        let error = World::default().call(Verb::consume(request), at(EPOCH)).unwrap_err();
-        assert!(matches!(error, Error::Call { source, .. } if source == expected), "{error}");
+        let verbs = [Verb::consume, Verb::reserve, Verb::check, Verb::debit].map(|verb| verb(request.clone()));
+        for verb in verbs {
+            let error = World::default().call(verb, at(EPOCH)).unwrap_err();
+            assert!(matches!(error, Error::Call { source, .. } if source == expected), "{error}");
+        }
+    }
+    for verb in [Verb::credit(window.global()), Verb::reset(window.global()), Verb::look(window.global())] {
+        assert_eq!(World::default().balance(verb, at(EPOCH)).remaining, tokens(3));
     }
     let two = [named(window.global(), period(DAY)), named(window.global(), period(2 * DAY))];
     let error = World::default().call(Verb::consume(two), at(EPOCH)).unwrap_err();
@@ -233,7 +244,7 @@ fn what_is_no_period_is_an_error_and_a_renewal_is_the_same_call() {
 
 #[test]
 fn who_names_a_period_before_it_begins_takes_what_is_left_of_the_one_that_runs() {
-    let (limit, mut world) = (monthly(LimitKind::FixedWindow, 3, 3), World::default());
+    let (limit, mut world) = (billing(3, 3), World::default());
     let day = |day: i64| at(EPOCH + day * DAY_MICROS);
     let (running, next) = ((day(0), day(28)), (day(28), day(59)));
     let ask = |period| named(limit.global(), period).cost(micros(3));

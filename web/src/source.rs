@@ -36,6 +36,9 @@ fn expression(limit: &Limit) -> String {
     }
     // Where the rate has a fraction, `rate_and_capacity` says it.
     let rate = limit.rate.micros().unsigned_abs().div_ceil(TOKEN);
+    if !limit.kind.has_period() {
+        return format!("Limit::{kind}({name:?}, {rate}){methods}");
+    }
     format!("Limit::{kind}({name:?}, {rate}, {}){methods}", span(limit.period))
 }
 

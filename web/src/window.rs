@@ -17,6 +17,9 @@ pub(crate) struct Window {
     pub(crate) points: Vec<f64>,
 }
 
+/// In microseconds. Months turn once in it.
+const SHORTEST_MONTH: i64 = 28 * 86_400_000_000;
+
 /// Which grants count at an instant.
 #[derive(Clone, Copy, Debug)]
 enum Counts {
@@ -42,6 +45,7 @@ impl Window {
             LimitKind::FixedWindow => (Counts::Kept(period), capacity + reserved + rate),
             LimitKind::SlidingWindow => (Counts::Kept(period), rate),
             LimitKind::Concurrency => (Counts::Held, rate),
+            LimitKind::Monthly => (Counts::Kept(SHORTEST_MONTH), capacity + reserved + rate),
             _ => (Counts::Ever, funds + reserved),
         };
         let mut window = Self { counts, start, bound, used: 0, counted: VecDeque::new(), points: Vec::new() };

@@ -1,6 +1,6 @@
 //! The charges of a grant, for its receipt.
 
-use crate::algebra::{Ask, Flow, Portion, Timestamp};
+use crate::algebra::{Ask, Flow, Portion, Timestamp, longest};
 use crate::plan::target::{Item, Target};
 use crate::receipt::{Charge, ChargeKind};
 use crate::tokens::Tokens;
@@ -49,7 +49,7 @@ impl ItemCharges {
             period: match terms.flow {
                 Flow::Wallet => 0,
                 // Later periods may be longer, and no row may be swept too early.
-                Flow::Named { .. } => terms.period.saturating_mul(2),
+                Flow::Named { .. } => longest(terms.period),
                 _ => terms.period,
             },
             lease: None,
@@ -65,7 +65,8 @@ impl ItemCharges {
             (charge.shard, charge.cost, charge.refill) =
                 (rows.first.after(*shard).shard, *taken, Tokens::from_micros(terms.rate));
             match charge.kind {
-                ChargeKind::Window => {
+                ChargeKind::Bucket if next.list.period_end().is_none() => {}
+                ChargeKind::Bucket | ChargeKind::Window => {
                     let until = terms.same_step_until(next, self.at);
                     charge.until = (until != ready_at).then_some(until);
                 }
@@ -76,7 +77,7 @@ impl ItemCharges {
                     charge.until = Some(ends_at);
                     next.lease_until(charge.lease, ends_at);
                 }
-                ChargeKind::Bucket | ChargeKind::Wallet | ChargeKind::Free => {}
+                ChargeKind::Wallet | ChargeKind::Free => {}
             }
             charges.push(charge.clone());
             charge.before = charge.before.checked_add(*taken).unwrap_or(Tokens::MAX);

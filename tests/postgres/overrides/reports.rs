@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use tollgate::migrate::{Callers, grants};
-use tollgate::{DAY, HOUR, Limit, NewOverride, OverrideError, Overrides, SECOND, SlowDown, SlowDownFault};
+use tollgate::{DAY, HOUR, Limit, LimitKind, NewOverride, OverrideError, Overrides, SECOND, SlowDown, SlowDownFault};
 
 use super::slow_down::{SLOWLY, THEIRS, reporters, slowed};
 use super::{TEN, on_call};
@@ -29,8 +29,10 @@ async fn a_report_that_is_wrong_has_a_name_before_sql() {
         assert_eq!(fault(TEN, how.recovers(span)).await, SlowDownFault::Recovers);
     }
     assert_eq!(fault(TEN, how.cool_down(DAY + SECOND)).await, SlowDownFault::CoolDown);
-    assert_eq!(fault(Limit::wallet("money"), how).await, SlowDownFault::Kind);
-    assert_eq!(fault(Limit::concurrency("runs", 3, EVER), how).await, SlowDownFault::Kind);
+    assert_eq!(fault(Limit::wallet("money"), how).await, SlowDownFault::Kind(LimitKind::Wallet));
+    assert_eq!(fault(Limit::concurrency("runs", 3, EVER), how).await, SlowDownFault::Kind(LimitKind::Concurrency));
+    assert_eq!(fault(Limit::monthly("llm", 9), how).await, SlowDownFault::Kind(LimitKind::Monthly));
+    assert_eq!(fault(Limit::billing("llm", 9), how).await, SlowDownFault::Kind(LimitKind::Billing));
     let key = overrides.slow_down(TEN.key(""), &how).await;
     assert!(matches!(key, Err(OverrideError::Key { .. })), "{key:?}");
     let closed = overrides.slow_down(TEN.key("k"), &how).await;

@@ -6,7 +6,7 @@ use chrono::{DateTime, Utc};
 use proptest::collection::vec;
 use proptest::prelude::*;
 use tollgate::algebra::Timestamp;
-use tollgate::{Limit, LimitKind, LimitSpec, Request};
+use tollgate::{Limit, LimitKind, LimitSpec, Request, calendar};
 
 use crate::story::EPOCH;
 use crate::world::{at, micros, terms_of};
@@ -46,7 +46,8 @@ impl Definitions {
     /// A request by one of them, at an instant.
     pub(super) fn ask(&self, which: usize, now: i64) -> Request {
         let request = self.limits[which].global();
-        let Some(next) = self.months.iter().skip(1).position(|start| *start > now) else { return request };
+        let month = self.months.iter().skip(1).position(|start| *start > now);
+        let Some(next) = month.filter(|_| request.limit().kind == LimitKind::Billing) else { return request };
         let [start, end] = [next, next + 1].map(|n| DateTime::<Utc>::from(at(self.months[n])));
         request.period(start, end)
     }
@@ -94,15 +95,19 @@ impl Definitions {
 
 const DAY_MICROS: i64 = 86_400_000_000;
 
-/// Windows, or steps, over months that callers name: of 28 to 31 days.
-pub(super) fn over_named_months() -> impl Strategy<Value = Definitions> {
-    let kind = prop_oneof![Just(LimitKind::FixedWindow), Just(LimitKind::SteppedBucket)];
+/// Months of UTC, or months that callers name: of 28 to 31 days.
+pub(super) fn over_months() -> impl Strategy<Value = Definitions> {
     let numbers = vec((1_i64..20, 1_i64..5, prop_oneof![Just(0_i64), 0_i64..20]), 1..4);
-    (kind, numbers, vec(28_i64..=31, 100)).prop_map(|(kind, numbers, days)| {
+    (any::<bool>(), numbers, vec(28_i64..=31, 100)).prop_map(|(is_named, numbers, days)| {
+        let kind = if is_named { LimitKind::Billing } else { LimitKind::Monthly };
         let limit = |(rate, times, reserved): (i64, i64, i64)| {
-            limit(kind, rate, 30 * DAY_MICROS.cast_unsigned(), rate * times, reserved, 0)
+            limit(kind, rate, 0, rate * times, if is_named { 0 } else { reserved }, 0)
         };
-        let starts = days.iter().scan(EPOCH, |start, days| Some(std::mem::replace(start, *start + days * DAY_MICROS)));
+        let after = |start: i64, days: i64| {
+            let (_, end) = calendar::month(&Utc, 1, at(start).into());
+            if is_named { start + days * DAY_MICROS } else { Timestamp::from(end).micros() }
+        };
+        let starts = days.iter().scan(EPOCH, |start, days| Some(std::mem::replace(start, after(*start, *days))));
         Definitions { limits: numbers.into_iter().map(limit).collect(), months: starts.collect() }
     })
 }

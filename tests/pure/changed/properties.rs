@@ -4,7 +4,7 @@ use proptest::prelude::*;
 use tollgate::plan::Answer;
 use tollgate::{LimitKind, Tokens};
 
-use super::definitions::{Definitions, Grid, KINDS, of_any_kind, of_one_grid, over_named_months, room};
+use super::definitions::{Definitions, Grid, KINDS, of_any_kind, of_one_grid, over_months, room};
 use super::left::Left;
 use super::story::{Event, spans, stories, tell};
 use crate::story::config;
@@ -32,7 +32,7 @@ proptest! {
     /// rate, after any settlements, credits, debits and sweeps.
     #[test]
     fn definitions_that_change_grant_no_more_than_the_largest(
-        definitions in prop_oneof![2 => of_one_grid(), 1 => over_named_months()],
+        definitions in prop_oneof![2 => of_one_grid(), 1 => over_months()],
         // A clock that goes back finds a deleted row missing, and grants anew.
         (story, sweeps) in prop_oneof![(stories(true, false), Just(true)), (stories(true, true), Just(false))],
     ) {
@@ -67,7 +67,7 @@ proptest! {
     /// Nobody sees a sweep, under any later definitions and kinds.
     #[test]
     fn a_sweep_changes_nothing(
-        definitions in prop_oneof![2 => of_any_kind(&KINDS), 1 => over_named_months()],
+        definitions in prop_oneof![2 => of_any_kind(&KINDS), 1 => over_months()],
         story in stories(true, false),
     ) {
         let [kept, swept] = [false, true].map(|sweeps| tell(&definitions, &story, sweeps));
@@ -83,7 +83,7 @@ proptest! {
             of_one_grid(),
             of_any_kind(&KINDS),
             of_any_kind(&[LimitKind::SteppedBucket]),
-            over_named_months(),
+            over_months(),
         ],
         story in prop_oneof![stories(true, false), stories(true, true)],
     ) {

@@ -32,6 +32,8 @@ fn limits() -> Vec<Limit> {
         Limit::stepped_bucket("uploads", 5, 10 * SECOND).capacity(20),
         Limit::fixed_window("spread", 10, MINUTE),
         Limit::fixed_window("aligned", 10, 10 * SECOND).start(3 * SECOND),
+        Limit::monthly("month", 10),
+        Limit::billing("plan", 10),
     ] {
         limits.extend(both(&limit));
     }
@@ -59,8 +61,7 @@ fn any_step(dice: &mut Rng, limits: &[Limit], key: &str, has_receipts: bool) -> 
             _ => Tokens::new(dice.u32(0..=6)),
         };
         let request = if dice.u32(..4) == 0 { limit.key(key) } else { limit.global() }.cost(cost);
-        let has_steps = matches!(limit.spec().kind, LimitKind::FixedWindow | LimitKind::SteppedBucket);
-        if has_steps && dice.u32(..3) == 0 {
+        if limit.spec().kind == LimitKind::Billing && dice.u32(..8) > 0 {
             let start = second(f64::from(30 * dice.u32(..4)));
             request.period(start, start + MINUTE * dice.u32(1..=2))
         } else {

@@ -13,7 +13,9 @@ const LAST: Limit = Limit::sliding_window("last", 5, EVER);
 const BROAD: Limit = Limit::token_bucket("broad", 400, EVER).shards(4);
 pub(super) const MONEY: Limit = Limit::wallet("money").overdraft(5);
 pub(super) const SLOTS: Limit = Limit::concurrency("slots", 2, HOUR);
-pub(super) const LIMITS: [Limit; 7] = [HOT, WARM, FEW, LAST, BROAD, MONEY, SLOTS];
+const MONTH: Limit = Limit::monthly("month", 10);
+const PLAN: Limit = Limit::billing("plan", 10);
+pub(super) const LIMITS: [Limit; 9] = [HOT, WARM, FEW, LAST, BROAD, MONEY, SLOTS, MONTH, PLAN];
 
 /// A call. Receipts are those of the last grants, the latest first.
 #[derive(Clone, Debug)]
@@ -175,8 +177,9 @@ fn options() -> Vec<Script> {
         }),
         script("period", |of| {
             let (start, end) = (second(0.0), second(0.0) + 36_500 * DAY);
-            let paid = |limit, cost| Consume(of(limit, cost).period(start, end).into());
-            vec![paid(&HOT, 9), paid(&HOT, 1), paid(&FEW, 5), paid(&FEW, 1), Consume(of(&HOT, 1).into())]
+            let paid = |cost| Consume(of(&PLAN, cost).period(start, end).into());
+            let (credit, reset) = (Credit(of(&PLAN, 4).into()), Reset(of(&PLAN, 1)));
+            vec![paid(9), paid(2), paid(1), paid(1), Settle(3), credit, paid(3), reset, paid(10), Cancel, paid(1)]
         }),
     ]
 }
