@@ -64,7 +64,7 @@ begin
             hint = 'Create it after insert, referencing new table as inserted, for each statement. No temporary table '
                    'may be named inserted.';
     end if;
-    execute 'select array_agg(row($1, k.key, k.count, $2)::tollgate.request)
+    execute 'select array_agg(row($1, k.key, k.count, $2, null)::tollgate.request)
                from (select ' || tollgate._key_of(tg_argv, tg_relid)
             || ' as key, count(*) as count from inserted group by 1) k'
        into requests using tg_argv[0], tg_nargs = 1;

@@ -70,7 +70,8 @@ begin
         rate := coalesce(rate, case kind when 'wallet' then 0 end);
         capacity := coalesce(capacity, rate);
         max_reserved := coalesce(max_reserved, d.max_reserved * 0.000001, 0);
-        micros := coalesce(extract(epoch from period) * 1000000, d.period, case kind when 'wallet' then 0 end);
+        micros := coalesce(extract(epoch from period) * 1000000, d.period,
+                           case when kind in ('wallet', 'monthly', 'billing') then 0 end);
         if tollgate._tokens(rate)::numeric + tollgate._tokens(capacity) + tollgate._tokens(max_reserved) + micros
            is null or extract(year from period) <> 0 or extract(month from period) <> 0 then
             raise exception using errcode = 'TG002', message = format('limit %L: these numbers are not valid', limit_name),
@@ -144,7 +145,7 @@ begin
         when (cool_down between '0' and '1 day') is not true
         then 'cool_down is the time between two cuts, of one day at most'
         when exists (select from tollgate.limits l where l.name = limit_name collate "C"
-                                                     and l.kind in ('wallet', 'concurrency'))
+                                                     and l.kind in ('wallet', 'concurrency', 'monthly', 'billing'))
         then 'it has no rate that could be slowed down' end;
     if fault is not null then
         raise exception using errcode = 'TG002', message = format('limit %L: %s', limit_name, fault);

@@ -42,6 +42,7 @@ comment on column tollgate.balances.balance is
     'the money of a wallet; of any other limit its capacity less what is used, which only a definition tells';
 comment on column tollgate.balances.full_in is 'how long until the row is full again; zero when it is';
 comment on column tollgate.balances.listed  is 'tokens that a sliding window counts, or leases hold';
-comment on column tollgate.balances.leaves_at is 'when the first of them come back';
+comment on column tollgate.balances.leaves_at is
+    'when the first of them come back; of a month and of a named period, when it ends';
 comment on column tollgate.balances.ahead   is
     'how far the row lies in the future because the clock went back; reset mends it';

@@ -12,30 +12,34 @@ create table tollgate.limits (
     resolution   int2,
     shards       int2 not null default 1,
     storage      text not null default 'durable',
-    -- How tokens come back: c all the time, f in steps from the first use, g on a grid, w not at all. Only the Rust
-    -- library decides a limit with a -.
+    -- How tokens come back: c all the time, f in steps from the first use, g on a grid, m with the months, b with the
+    -- periods that callers name, w not at all. Only the Rust library decides a limit with a -.
     flow         "char" not null generated always as (
         case when shards > 1 then '-' when kind = 'token_bucket' then 'c' when kind = 'stepped_bucket' then 'f'
-             when kind = 'fixed_window' then 'g' when kind = 'wallet' then 'w' else '-' end::"char") stored,
+             when kind = 'fixed_window' then 'g' when kind = 'monthly' then 'm' when kind = 'billing' then 'b'
+             when kind = 'wallet' then 'w' else '-' end::"char") stored,
 
     constraint a_name_has_1_to_255_bytes check (octet_length(name) between 1 and 255),
     constraint a_kind_is_known check (kind in ('token_bucket', 'fixed_window', 'stepped_bucket', 'sliding_window',
-                                               'concurrency', 'wallet')),
+                                               'concurrency', 'monthly', 'billing', 'wallet')),
     constraint a_storage_is_ephemeral_or_durable check (storage in ('ephemeral', 'durable')),
     constraint numbers_are_in_range check (capacity >= 0 and max_reserved >= 0 and shards between 1 and 64
                                            and (kind <> 'concurrency' or rate <= 1000000000)),
     constraint a_rate_and_a_period_are_positive check (
-        kind = 'wallet' or rate >= shards and period between 1 and 31536000000000000),
+        kind = 'wallet' or rate >= shards and (kind in ('monthly', 'billing') and period = 0
+                           or kind not in ('monthly', 'billing') and period between 1 and 31536000000000000)),
     constraint a_wallet_has_no_size_and_is_durable check (
         kind <> 'wallet' or rate = 0 and period = 0 and capacity = 0 and shards = 1 and storage = 'durable'),
-    constraint a_start_is_of_a_fixed_window check (
-        start is null or kind = 'fixed_window' and start between 0 and period - 1),
+    constraint a_start_is_of_a_fixed_window_or_of_months check (
+        start is null or kind = 'fixed_window' and start between 0 and period - 1
+        or kind = 'monthly' and start between 0 and 2678399999999),
     constraint a_resolution_is_of_a_sliding_window check (
         resolution is null or kind = 'sliding_window' and resolution between 1 and 63),
     constraint what_counts_has_no_capacity_and_no_reservations check (
         kind not in ('sliding_window', 'concurrency') or capacity = rate and max_reserved = 0),
-    constraint shards_are_of_token_buckets_and_fixed_windows check (
-        shards = 1 or kind in ('token_bucket', 'fixed_window')),
+    constraint shards_are_of_token_buckets_and_windows check (
+        shards = 1 or kind in ('token_bucket', 'fixed_window', 'monthly', 'billing')),
+    constraint nobody_reserves_by_periods_that_are_named check (kind <> 'billing' or max_reserved = 0),
     constraint reservations_are_durable check (max_reserved = 0 or storage = 'durable'),
     constraint a_row_can_hold_what_is_used check (
         max_reserved = 9223372036854775807 or capacity + max_reserved::numeric <= 9223372036854775807)
@@ -72,8 +76,11 @@ create table tollgate.overrides (
     constraint numbers_are_those_of_a_limit check (
         effect <> 'numbers' or max_reserved >= 0 and case
             when kind = 'wallet' then rate = 0 and period = 0 and capacity = 0
-            when kind in ('token_bucket', 'fixed_window', 'stepped_bucket', 'sliding_window', 'concurrency')
-            then rate > 0 and period between 1 and 31536000000000000
+            when kind in ('token_bucket', 'fixed_window', 'stepped_bucket', 'sliding_window', 'concurrency', 'monthly',
+                          'billing')
+            then rate > 0 and case when kind in ('monthly', 'billing') then period = 0
+                                   else period between 1 and 31536000000000000 end
+                 and (kind <> 'billing' or max_reserved = 0)
                  and capacity >= 0 and capacity + max_reserved::numeric > 0
                  and (max_reserved = 9223372036854775807 or capacity + max_reserved::numeric <= 9223372036854775807)
                  and (kind not in ('sliding_window', 'concurrency') or capacity = rate and max_reserved = 0)

@@ -10,9 +10,10 @@ create function tollgate._parts() returns int4 language sql immutable as 'select
 create function tollgate._limit(limit_name text, of_key text)
 returns table (kind text, shards int2, storage text, flow "char", rate int8, period int8, most int8, max_reserved int8,
                phase int8, is_overridden bool, effect text, ends_at timestamptz) language sql stable as $$
-    select d.kind, d.shards, d.storage, d.flow, d.rate, d.period,
+    select d.kind, d.shards, d.storage, d.flow, d.rate, case d.flow when 'm' then 2678400000000 else d.period end,
            case d.flow when 'w' then 9223372036854775807 else d.capacity end, d.max_reserved,
-           case when d.flow = 'g' then coalesce(d.start, tollgate._phase(limit_name, of_key, d.period)) else 0 end,
+           case d.flow when 'g' then coalesce(d.start, tollgate._phase(limit_name, of_key, d.period))
+                       when 'm' then coalesce(d.start, 0) else 0 end,
            exists (select from tollgate.overrides o where o.name = limit_name and o.key = of_key)
            or exists (select from tollgate.overrides o where o.name = limit_name and o.key = ''),
            null::text, null::timestamptz
@@ -42,11 +43,12 @@ returns table (kind text, shards int2, storage text, flow "char", rate int8, per
            case when s.share is null then coalesce(n.rate, d.rate)
                 else greatest(div(coalesce(n.rate, d.rate)::numeric * s.share::numeric, 1000000::numeric)::int8,
                               d.shards) end,
-           coalesce(n.period, d.period),
+           case d.flow when 'm' then 2678400000000 else coalesce(n.period, d.period) end,
            case d.flow when 'w' then 9223372036854775807 else coalesce(n.capacity, d.capacity) end,
            coalesce(n.max_reserved, d.max_reserved),
-           case when d.flow = 'g' then coalesce(d.start, tollgate._phase(limit_name, of_key,
-                                                coalesce(n.period, d.period))) else 0 end,
+           case d.flow when 'g' then coalesce(d.start, tollgate._phase(limit_name, of_key,
+                                                                        coalesce(n.period, d.period)))
+                       when 'm' then coalesce(d.start, 0) else 0 end,
            n.rate is not null or s.share is not null, r.effect, r.ends_at
       from (select coalesce(as_of, clock_timestamp()) as at) c
       join tollgate.limits d on d.name = limit_name
@@ -66,43 +68,44 @@ returns table (kind text, shards int2, storage text, flow "char", rate int8, per
           select min(tollgate._share(o.rate, o.starts_at, o.ends_at, c.at)) as share
             from (values (of_key), ('')) k (key)
             join tollgate.overrides o on o.name = limit_name and o.key = k.key
-           where tollgate._is_live(o.starts_at, o.ends_at, o.set_at, c.at) and o.effect = 'slowed' and d.flow <> 'w'
+           where tollgate._is_live(o.starts_at, o.ends_at, o.set_at, c.at) and o.effect = 'slowed'
+             and d.flow not in ('w', 'm', 'b')
       ) s on true $$;
 
 -- Inserts a row, unless there is one.
-create function tollgate._insert(storage text, limit_name text, key text, flow "char", value int8, ts int8,
+create function tollgate._insert(storage text, limit_name text, key text, mark int8[], value int8, ts int8,
                                  full_at int8) returns bool language plpgsql as $$
 begin
     if storage = 'durable' then
         insert into tollgate.durable (part, name, key, shard, value, ts, full_at, list)
-        values (0, limit_name, key, 0, value, tollgate._instant(ts), tollgate._instant(full_at),
-                case flow when 'w' then array[3]::int8[] end) on conflict do nothing;
+        values (0, limit_name, key, 0, value, tollgate._instant(ts), tollgate._instant(full_at), mark)
+            on conflict do nothing;
     else
-        insert into tollgate.ephemeral (part, name, key, shard, value, ts, full_at)
-        values (0, limit_name, key, 0, value, tollgate._instant(ts), tollgate._instant(full_at)) on conflict do nothing;
+        insert into tollgate.ephemeral (part, name, key, shard, value, ts, full_at, list)
+        values (0, limit_name, key, 0, value, tollgate._instant(ts), tollgate._instant(full_at), mark)
+            on conflict do nothing;
     end if;
     return found;
 end $$;
 
 -- Writes a row if it still is as it was seen. If `seen` is null, the row is locked, and this writes it in any case.
-create function tollgate._write(storage text, limit_name text, of_key text, flow "char", seen_value int8,
-                                seen timestamptz, seen_full timestamptz, new_value int8, new_ts int8, new_full_at int8)
+create function tollgate._write(storage text, limit_name text, of_key text, seen_value int8, seen timestamptz,
+                                seen_full timestamptz, seen_list int8[], new_value int8, new_ts int8, new_full_at int8,
+                                mark int8[])
 returns bool language plpgsql as $$
 #variable_conflict use_column
-declare
-    mark int8[] := case flow when 'w' then array[3]::int8[] end;
 begin
     if storage = 'durable' then
         update tollgate.durable r
            set value = new_value, ts = tollgate._instant(new_ts), full_at = tollgate._instant(new_full_at), list = mark
          where r.part = 0::int2 and r.name = limit_name and r.key = of_key and r.shard = 0::int2
-           and (seen is null or r.value = seen_value and r.ts = seen and r.list is not distinct from mark
+           and (seen is null or r.value = seen_value and r.ts = seen and r.list is not distinct from seen_list
                                 and r.full_at = seen_full);
     else
         update tollgate.ephemeral r
            set value = new_value, ts = tollgate._instant(new_ts), full_at = tollgate._instant(new_full_at), list = mark
          where r.part = 0::int2 and r.name = limit_name and r.key = of_key and r.shard = 0::int2
-           and (seen is null or r.value = seen_value and r.ts = seen and r.list is not distinct from mark
+           and (seen is null or r.value = seen_value and r.ts = seen and r.list is not distinct from seen_list
                                 and r.full_at = seen_full);
     end if;
     return found;
@@ -127,7 +130,8 @@ begin
         end if;
         exit when found or flow is null;
         now := tollgate._micros(coalesce(as_of, clock_timestamp()));
-        l.mine := tollgate._insert(storage, limit_name, of_key, flow, 0, now, now);
+        l.mine := tollgate._insert(storage, limit_name, of_key, case flow when 'w' then array[3]::int8[] end, 0, now,
+                                   now);
         exit when l.mine;
     end loop;
     return l;
@@ -179,6 +183,29 @@ begin
         raise exception using errcode = 'TG006', message = format(
             'limit %L is a wallet in its row or in its definition, and not in the other', limit_name);
     end if;
+end $$;
+
+-- The start and the length of the period that a caller names of a limit.
+create function tollgate._period(limit_name text, flow "char", named tstzrange) returns int8[]
+language plpgsql stable as $$
+declare
+    start int8 := tollgate._micros(lower(named)); length int8 := tollgate._micros(upper(named)) - start;
+begin
+    if flow <> 'b' then
+        raise exception using errcode = 'TG002', message = format(
+            'limit %L: only a billing limit is asked by a period', limit_name),
+            hint = 'Drop it, or define the limit as billing.';
+    elsif named is null then
+        raise exception using errcode = 'TG002', message = format(
+            'limit %L: a billing limit is asked by a period', limit_name),
+            hint = 'Name it: period => tstzrange(starts_at, ends_at). A trigger names none.';
+    elsif (isfinite(lower(named)) and isfinite(upper(named)) and lower_inc(named) and not upper_inc(named)
+           and length between 1000000 and 31536000000000000) is not true then
+        raise exception using errcode = 'TG002', message = format(
+            'limit %L: %L is no period of one second to 1000 years', limit_name, named),
+            hint = 'Write tstzrange(starts_at, ends_at): the start belongs to it, and the end does not.';
+    end if;
+    return array[start, length];
 end $$;
 
 create function tollgate._answer(v tollgate._verdict, refused_by text, clock timestamptz, ready int8, retry int8)

@@ -7,13 +7,14 @@
 -- decision could have been made then. If the row has changed, it locks the row and decides again. A refusal locks
 -- nothing. Expressions are prepared in each transaction, so the usual case has few and small ones.
 create function tollgate._ask(limit_name text, key text, cost numeric, reserving bool, looking bool, as_of timestamptz,
-                              up_to numeric default null, leaving numeric default null) returns tollgate.decision
+                              up_to numeric default null, leaving numeric default null, named tstzrange default null)
+returns tollgate.decision
 language plpgsql as $$
 #variable_conflict use_variable
 declare
     micros int8 := tollgate._asked(limit_name, key, cost); part int8; max_debt int8; d record; value int8; list int8[];
     seen timestamptz; seen_full timestamptz; clock timestamptz; retry timestamptz; since int8; full_at int8; at int8;
-    level int8; v tollgate._verdict; l tollgate._row;
+    level int8; v tollgate._verdict; l tollgate._row; bounds int8[];
     is_lost bool := false;
 begin
     if micros is null or tollgate._parts() > 0 then
@@ -22,6 +23,15 @@ begin
     select t.* into d from tollgate._limit(limit_name, key) t;
     if d.is_overridden then
         select t.* into d from tollgate._overridden(limit_name, key, as_of) t;
+    end if;
+    -- A look at the balance, which both reserves and looks, needs no period.
+    if d.flow = 'b' and named is null and reserving and looking then
+        d.flow := 'p';
+        d.period := 1;
+    elsif d.flow = 'b' or named is not null and d.flow <> '-' then
+        bounds := tollgate._period(limit_name, d.flow, named);
+        d.phase := bounds[1];
+        d.period := bounds[2];
     end if;
     if d.storage = 'durable' then
         select r.value, r.ts, r.list, r.full_at into value, seen, list, seen_full from tollgate.durable r
@@ -108,13 +118,13 @@ begin
                                     d.most::numeric + max_debt, value, since, full_at, tollgate._micros(clock), list);
         end if;
         v := tollgate._decide(null, d.flow, d.rate, d.period, d.most, d.phase, value, since, full_at,
-                              tollgate._micros(clock), micros, part, max_debt);
+                              tollgate._micros(clock), micros, part, max_debt, list);
         exit when v.new_ts is null or looking;
         if value is null then
-            exit when tollgate._insert(d.storage, limit_name, key, d.flow, v.new_value, v.new_ts, v.full_at);
+            exit when tollgate._insert(d.storage, limit_name, key, v.mark, v.new_value, v.new_ts, v.full_at);
         else
-            exit when tollgate._write(d.storage, limit_name, key, d.flow, value, seen, seen_full, v.new_value,
-                                      v.new_ts, v.full_at);
+            exit when tollgate._write(d.storage, limit_name, key, value, seen, seen_full, list, v.new_value, v.new_ts,
+                                      v.full_at, v.mark);
         end if;
         is_lost := true;
     end loop;
@@ -124,7 +134,7 @@ begin
     return tollgate._answer(v, limit_name, clock, null, nullif(v.instant, 8210266876799999999));
 end $$;
 
-create type tollgate.request as (name text, key text, cost numeric, everybody bool);
+create type tollgate.request as (name text, key text, cost numeric, everybody bool, period tstzrange);
 comment on type tollgate.request is 'one limit of several, by tollgate.request() or tollgate.request_global()';
 create type tollgate._item as (
     place int8, name text, key text, micros int8, kind text, shards int2, storage text, flow "char", rate int8,
@@ -143,7 +153,7 @@ returns tollgate.decision language plpgsql as $$
 declare
     items tollgate._item[]; i tollgate._item; v tollgate._verdict; refused tollgate._item; all_in_all tollgate._verdict;
     l tollgate._row; clock timestamptz; ready int8; is_usual bool; is_lost bool := false;
-    is_denied bool;
+    is_denied bool; is_named bool; named tstzrange; bounds int8[];
 begin
     if tollgate._parts() > 0 then
         perform tollgate._reject(null, null, null);
@@ -160,15 +170,16 @@ begin
                          d.most, case when reserving or d.flow = 'w' then d.max_reserved else 0 end, d.phase, r.value,
                          tollgate._micros(r.ts), r.ts, r.list, tollgate._micros(r.full_at), false,
                          case when u.rest >= 0 then row(true, a.micros, u.rest, u.at, u.at, u.rest - d.most, u.at,
-                             tollgate._first_instant('c', d.rate, d.period, 0, u.rest - d.most, u.at, null, 0)
+                             tollgate._first_instant('c', d.rate, d.period, 0, u.rest - d.most, u.at, null, 0), null
                              )::tollgate._verdict end, d.is_overridden, null, null)::tollgate._item
                      order by d.storage = 'durable', a.name, a.key),
            min(c.clock), bool_and((u.rest >= 0) is true) and not looking, true, greatest(min(u.rest), 0), min(u.at),
-           bool_or(d.is_overridden)
-      into items, clock, is_usual, all_in_all.granted, all_in_all.remaining, all_in_all.at, is_denied
+           bool_or(d.is_overridden), bool_or(d.flow = 'b' or a.is_named)
+      into items, clock, is_usual, all_in_all.granted, all_in_all.remaining, all_in_all.at, is_denied, is_named
       from (select (u.a).name collate "C" as name, (u.a).key collate "C" as key, min(u.place) as place,
                    case when bool_and(u.micros is not null) and sum(u.micros) <= 9223372036854775807
-                        then sum(u.micros)::int8 end as micros, bool_and(u.micros is not null) as is_right
+                        then sum(u.micros)::int8 end as micros, bool_and(u.micros is not null) as is_right,
+                   bool_or((u.a).period is not null) as is_named
               from (select p.a, row_number() over () as place,
                            case when (p.a).key <> '' or (p.a).everybody
                                 then tollgate._asked((p.a).name, (p.a).key, (p.a).cost) end as micros
@@ -209,6 +220,23 @@ begin
             is_denied := is_denied or coalesce(i.effect = 'deny', false);
         end loop;
     end if;
+    if is_named then
+        is_usual := false;
+        for k in 1 .. array_upper(items, 1) loop
+            i := items[k];
+            select a.period into named from unnest(requests) a
+             where a.name collate "C" = i.name and a.key collate "C" = i.key limit 1;
+            if exists (select from unnest(requests) a where a.name collate "C" = i.name and a.key collate "C" = i.key
+                                                        and a.period is distinct from named) then
+                raise exception using errcode = 'TG002', message = format(
+                    'limit %L: one call asks it by two periods', i.name);
+            end if;
+            continue when (i.flow = 'b' or named is not null and i.flow <> '-') is not true;
+            bounds := tollgate._period(i.name, i.flow, named);
+            items[k].phase := bounds[1];
+            items[k].period := bounds[2];
+        end loop;
+    end if;
     loop
         if not is_usual then
             refused := null; all_in_all := null; ready := null;
@@ -229,13 +257,13 @@ begin
                 if i.effect = 'deny' then
                     v := row(false, 0::int8, 0::int8, tollgate._micros(clock),
                              case when isfinite(i.ends_at) then tollgate._micros(i.ends_at)
-                                  else 8210266876799999999 end, null::int8, null::int8, null::int8);
+                                  else 8210266876799999999 end, null::int8, null::int8, null::int8, null::int8[]);
                 elsif i.effect = 'unlimited' then
                     v := row(true, i.micros, null::int8, tollgate._micros(clock), tollgate._micros(clock), null::int8,
-                             null::int8, null::int8);
+                             null::int8, null::int8, null::int8[]);
                 else
                     v := tollgate._decide(null, i.flow, i.rate, i.period, i.most, i.phase, i.value, i.ts, i.full_at,
-                                          tollgate._micros(clock), i.micros, null, i.max_debt);
+                                          tollgate._micros(clock), i.micros, null, i.max_debt, i.list);
                 end if;
                 items[k].v := v;
                 if not v.granted then
@@ -261,11 +289,11 @@ begin
             v := i.v;
             continue when i.effect = 'unlimited';
             if not is_lost and i.micros > 0 and i.value is null then
-                items[k].mine := tollgate._insert(i.storage, i.name, i.key, i.flow, v.new_value, v.new_ts, v.full_at);
+                items[k].mine := tollgate._insert(i.storage, i.name, i.key, v.mark, v.new_value, v.new_ts, v.full_at);
                 continue when items[k].mine;
             elsif not is_lost and i.micros > 0 then
-                continue when tollgate._write(i.storage, i.name, i.key, i.flow, i.value, i.seen,
-                                              tollgate._instant(i.full_at), v.new_value, v.new_ts, v.full_at);
+                continue when tollgate._write(i.storage, i.name, i.key, i.value, i.seen, tollgate._instant(i.full_at),
+                                              i.list, v.new_value, v.new_ts, v.full_at, v.mark);
             end if;
             l := tollgate._lock(i.storage, i.name, i.key, case when i.micros > 0 then i.flow end, as_of);
             is_lost := is_lost or i.micros > 0
@@ -282,12 +310,12 @@ begin
         i := items[k];
         v := i.v;
         if refused.place is null and i.micros > 0 then
-            perform tollgate._write(i.storage, i.name, i.key, i.flow, null, null, null, v.new_value, v.new_ts,
-                                    v.full_at);
+            perform tollgate._write(i.storage, i.name, i.key, null, null, null, null, v.new_value, v.new_ts, v.full_at,
+                                    v.mark);
         elsif i.mine then
             perform tollgate._remove(i.storage, i.name, i.key);
         elsif i.seen is not null and i.micros > 0 then
-            perform tollgate._write(i.storage, i.name, i.key, i.flow, null, null, null, i.value, i.ts, i.full_at);
+            perform tollgate._write(i.storage, i.name, i.key, null, null, null, null, i.value, i.ts, i.full_at, i.list);
         end if;
     end loop;
     return tollgate._answer(all_in_all, refused.name, clock, ready,
@@ -299,28 +327,38 @@ create function tollgate.key(variadic parts text[]) returns text language sql im
                        pg_catalog.string_agg(pg_catalog.replace(pg_catalog.replace(
                            part collate pg_catalog."C", E'\\', E'\\\\'), '|', E'\\|'), '|' order by place) end
               from pg_catalog.unnest(parts) with ordinality p (part, place)) $$;
-create function tollgate.request(limit_name text, key text, cost numeric default 1) returns tollgate.request
-language sql immutable as $$ select row(limit_name, key, cost, false)::tollgate.request $$;
-create function tollgate.request_global(limit_name text, cost numeric default 1) returns tollgate.request
-language sql immutable as $$ select row(limit_name, '', cost, true)::tollgate.request $$;
+create function tollgate.request(limit_name text, key text, cost numeric default 1, period tstzrange default null)
+returns tollgate.request language sql immutable as
+$$ select row(limit_name, key, cost, false, period)::tollgate.request $$;
+create function tollgate.request_global(limit_name text, cost numeric default 1, period tstzrange default null)
+returns tollgate.request language sql immutable as
+$$ select row(limit_name, '', cost, true, period)::tollgate.request $$;
 
 create function tollgate.consume(limit_name text, key text, cost numeric default 1, up_to numeric default null,
-                                 leaving numeric default null) returns tollgate.decision
+                                 leaving numeric default null, period tstzrange default null)
+returns tollgate.decision
 language plpgsql security definer set search_path = pg_catalog, pg_temp set row_security = off as
 $$ begin
-    return tollgate._ask(limit_name collate "C", nullif(key, ''), cost, false, false, null, up_to, leaving);
+    return tollgate._ask(limit_name collate "C", nullif(key, ''), cost, false, false, null, up_to, leaving, period);
 end $$;
 create function tollgate.consume_global(limit_name text, cost numeric default 1, up_to numeric default null,
-                                        leaving numeric default null) returns tollgate.decision
+                                        leaving numeric default null, period tstzrange default null)
+returns tollgate.decision
 language plpgsql security definer set search_path = pg_catalog, pg_temp set row_security = off as
-$$ begin return tollgate._ask(limit_name collate "C", '', cost, false, false, null, up_to, leaving); end $$;
-create function tollgate.reserve(limit_name text, key text, cost numeric default 1) returns tollgate.decision
+$$ begin return tollgate._ask(limit_name collate "C", '', cost, false, false, null, up_to, leaving, period); end $$;
+create function tollgate.reserve(limit_name text, key text, cost numeric default 1, period tstzrange default null)
+returns tollgate.decision
 language plpgsql security definer set search_path = pg_catalog, pg_temp set row_security = off as
-$$ begin return tollgate._ask(limit_name collate "C", nullif(key, ''), cost, true, false, null); end $$;
+$$ begin
+    return tollgate._ask(limit_name collate "C", nullif(key, ''), cost, true, false, null, null, null, period);
+end $$;
 create function tollgate.check(limit_name text, key text, cost numeric default 1, up_to numeric default null,
-                               leaving numeric default null) returns tollgate.decision
+                               leaving numeric default null, period tstzrange default null)
+returns tollgate.decision
 language plpgsql security definer set search_path = pg_catalog, pg_temp set row_security = off as
-$$ begin return tollgate._ask(limit_name collate "C", nullif(key, ''), cost, false, true, null, up_to, leaving); end $$;
+$$ begin
+    return tollgate._ask(limit_name collate "C", nullif(key, ''), cost, false, true, null, up_to, leaving, period);
+end $$;
 create function tollgate.balance(limit_name text, key text) returns numeric
 language plpgsql security definer set search_path = pg_catalog, pg_temp set row_security = off as
 $$ begin return (tollgate._ask(limit_name collate "C", nullif(key, ''), 0, true, true, null)).remaining; end $$;

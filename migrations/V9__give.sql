@@ -4,11 +4,13 @@
 -- and cancel it is the amount that stays charged.
 create function tollgate._change(verb text, limit_name text, key text, amount numeric, actual numeric,
                                  decided_at timestamptz, ready_at timestamptz, once text, kept interval,
-                                 as_of timestamptz) returns numeric language plpgsql as $$
+                                 as_of timestamptz, named tstzrange default null) returns numeric
+language plpgsql as $$
 #variable_conflict use_variable
 declare
     q record; v tollgate._verdict; l tollgate._row; micros int8 := tollgate._asked(limit_name, key, amount);
     clock timestamptz; now int8; back numeric := 0; print int8; is_repeat bool := false; is_late bool;
+    bounds int8[];
 begin
     if micros is null or tollgate._tokens(actual) is null or tollgate._parts() > 0 then
         perform tollgate._reject(limit_name, key, case when micros is null then amount else actual end);
@@ -22,6 +24,15 @@ begin
     select d.* into q from tollgate._overridden(limit_name, key, as_of) d;
     if (q.flow <> '-') is not true then
         perform tollgate._admit(limit_name, q.kind, q.shards, q.flow, 0, 0);
+    end if;
+    if verb = 'debit' and (q.flow = 'b' or named is not null) then
+        bounds := tollgate._period(limit_name, q.flow, named);
+        q.phase := bounds[1];
+        q.period := bounds[2];
+    elsif q.flow = 'b' then
+        q.flow := 'p';
+        -- Of use beyond a charge whose row is gone nobody knows the period: a month stands in for it.
+        q.period := 2678400000000;
     end if;
     -- A verb that takes tokens, or changes a wallet, inserts a missing row.
     l := tollgate._lock(q.storage, limit_name, key, case when verb <> 'reset' and (q.flow = 'w' or verb = 'debit'
@@ -55,8 +66,8 @@ begin
             back := 0;
             is_late := false;
         end if;
-        v := tollgate._settle(q.flow, q.rate, q.period, l.value, l.ts, q.flow <> 'w' and l.list is not null, l.full_at,
-                              now, tollgate._micros(decided_at), back);
+        v := tollgate._settle(q.flow, q.rate, q.period, l.value, l.ts, l.list, l.full_at, now,
+                              tollgate._micros(decided_at), back);
         if is_late then
             raise exception using errcode = 'TG010', message = format(
                 'limit %L: the tokens are ready, and too late to cancel (give them back: settle at 0)', limit_name);
@@ -64,10 +75,11 @@ begin
         v.remaining := micros - case when v.new_ts is null then 0 else back end;
     else
         v := tollgate._decide(case when is_repeat then 'look' else verb end, q.flow, q.rate, q.period, q.most, q.phase,
-                              l.value, l.ts, l.full_at, now, micros, null, 0);
+                              l.value, l.ts, l.full_at, now, micros, null, 0, l.list);
     end if;
     if v.new_ts is not null then
-        perform tollgate._write(q.storage, limit_name, key, q.flow, null, null, null, v.new_value, v.new_ts, v.full_at);
+        perform tollgate._write(q.storage, limit_name, key, null, null, null, null, v.new_value, v.new_ts, v.full_at,
+                                v.mark);
     elsif l.mine then
         perform tollgate._remove(q.storage, limit_name, key);
     end if;
@@ -80,9 +92,10 @@ language plpgsql security definer set search_path = pg_catalog, pg_temp set row_
     return tollgate._change('credit', limit_name collate "C", nullif(key, ''), amount, 0, null, null, once, kept, null);
 end $$;
 create function tollgate.debit(limit_name text, key text, amount numeric, once text default null,
-                               kept interval default '31 days') returns numeric
+                               kept interval default '31 days', period tstzrange default null) returns numeric
 language plpgsql security definer set search_path = pg_catalog, pg_temp set row_security = off as $$ begin
-    return tollgate._change('debit', limit_name collate "C", nullif(key, ''), amount, 0, null, null, once, kept, null);
+    return tollgate._change('debit', limit_name collate "C", nullif(key, ''), amount, 0, null, null, once, kept, null,
+                            period);
 end $$;
 create function tollgate.reset(limit_name text, key text) returns numeric
 language plpgsql security definer set search_path = pg_catalog, pg_temp set row_security = off as

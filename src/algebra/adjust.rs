@@ -68,10 +68,11 @@ impl Account<'_> {
         let there = self.shards().filter(|shard| self.rows[shard.index].is_some());
         there
             .map(|shard| {
-                let mut next = shard.terms.full(self.clock);
                 if shard.terms.stands_still(&shard.read) {
-                    next.list = shard.read.list.clone();
+                    let full = State::new(Tokens::ZERO, self.clock);
+                    return shard.becoming(State { list: shard.read.list.clone(), ..full });
                 }
+                let mut next = shard.terms.full(self.clock);
                 if let List::Leases(mut leases) = shard.refilled.list.clone() {
                     leases.retain(|lease| lease.lease.is_some());
                     for lease in &mut leases {

@@ -28,11 +28,9 @@ impl Terms {
         let ts = match self.flow {
             Flow::Grid { phase } => self.step(phase, self.step_number(phase, now)),
             Flow::Month { offset } => months::step(months::number(now, offset), offset),
-            Flow::Named { start } => match Timestamp::from(start) {
-                start if now < start => now,
-                start if now < start.after(self.period) => start,
-                start => self.stands_after(start.after(self.period), now),
-            },
+            Flow::Named { start } if now < start.into() => now,
+            Flow::Named { start } if now < Timestamp::from(start).after(self.period) => start.into(),
+            Flow::Named { start } => self.stands_after(start, Timestamp::MIN, now),
             _ => now,
         };
         State { list: self.no_list(), ..State::new(Tokens::ZERO, ts).full_at(ts) }
@@ -74,7 +72,7 @@ impl Terms {
             _ if self.stands_still(next) => {
                 // These terms do not know what each period brings. So they forget nothing sooner than the row says.
                 let by_mark = next.full_by_mark(self.top().max(self.rate)).unwrap_or(next.ts);
-                return if by_mark > next.ts { by_mark.max(read.full_at) } else { by_mark };
+                return if next.value.is_negative() { by_mark.max(read.full_at) } else { by_mark };
             }
             Flow::Sliding { .. } | Flow::Leased => return next.ended_at(),
             _ => {}

@@ -42,10 +42,10 @@ impl Terms {
         let (ts, length, named_end) = (next.ts, self.period, start.after(self.period));
         let own = if let List::Period { end, length } = next.list { Some((end, length)) } else { None };
         let (end, length) = match own {
+            // The named period has not begun.
+            _ if ts < start => (start, length),
             _ if ts == start => (named_end, length),
-            Some(own) if ts > start => own,
-            Some((end, _)) => (end.min(start), length),
-            None if ts < start => (start, length),
+            Some(own) => own,
             None if ts < named_end => (named_end, length),
             // Nobody has named the period that runs, and it may be longer than the one before it.
             None => (ts.after(longest(length)), length),
@@ -61,8 +61,10 @@ impl Terms {
         }
     }
 
-    /// Where a row stands at an instant after its period has ended.
-    pub(super) fn stands_after(&self, end: Timestamp, now: Timestamp) -> Timestamp {
+    /// Where a row stands at an instant after its period has ended, and perhaps the named one.
+    pub(super) fn stands_after(&self, start: i64, end: Timestamp, now: Timestamp) -> Timestamp {
+        let named_end = Timestamp::from(start).after(self.period);
+        let end = if named_end <= now { end.max(named_end) } else { end };
         if now.micros() - end.micros() < self.period / 9 * 8 { end } else { now }
     }
 }
@@ -73,6 +75,7 @@ impl State {
         let end = self.list.period_end()?;
         let more = match div_ceil((-wide(self.value)).max(0), rate.max(1).into()) {
             0 => return Some(self.ts),
+            1 => return Some(end),
             periods => periods - 1,
         };
         Some(match self.list {

@@ -116,7 +116,8 @@ impl Terms {
             Flow::Named { start } => {
                 let end = self.named_end(start, row);
                 let steps = (i128::from(now.micros()) - i128::from(end.micros())).div_euclid(period) + 1;
-                if now < end { (0, ts) } else { (steps * rate, self.stands_after(end, now)) }
+                let is_within = now < end || end == Timestamp::MAX;
+                if is_within { (0, ts) } else { (steps * rate, self.stands_after(start, end, now)) }
             }
             Flow::Grid { phase } => {
                 let last = self.step_number(phase, now);

@@ -47,7 +47,7 @@ fn seed() -> u64 {
 }
 
 fn kind(kind: LimitKind) -> String {
-    kind.to_string().replace(' ', "_").replace("concurrency_limit", "concurrency")
+    kind.to_string().replace(" limit", "").replace(' ', "_")
 }
 
 fn storage(storage: Storage) -> String {

@@ -62,7 +62,7 @@ async fn an_application_may_ask_and_nothing_else() {
         "select tollgate._ask('ten', 'k', 1, false, false, '2100-01-01')",
         "select tollgate._ask_all(array[tollgate.request('ten', 'k')], false, false, '2100-01-01')",
         "select tollgate._change('credit', 'ten', 'k', 1, 0, null, null, null, null, null)",
-        "select tollgate._write('durable', 'ten', 'k', 'c', null, null, null, 1, 1, 1)",
+        "select tollgate._write('durable', 'ten', 'k', null, null, null, null, 1, 1, 1, null)",
         "update tollgate.durable set value = 10",
         "select * from tollgate.durable",
         "select * from tollgate.limits",

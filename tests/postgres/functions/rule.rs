@@ -10,7 +10,7 @@ use fastrand::Rng;
 use sqlx::{PgConnection, Row as _};
 use tollgate::algebra::{List, State, Terms, Timestamp};
 use tollgate::plan::{Answer, Plan, Verb};
-use tollgate::{Error, FitError, Grant, Key, Limit, LimitKind, LimitSpec, Receipt, Tokens};
+use tollgate::{Error, FitError, Grant, Key, Limit, LimitKind, LimitSpec, Receipt, Request, Tokens};
 
 use super::owner;
 use crate::world::World;
@@ -39,7 +39,7 @@ async fn each_random_step_is_decided_as_the_plan_decides_it() {
         }
     }
     // Each verb comes to each end, on rows of each kind.
-    for flow in ["c", "f", "g", "w"] {
+    for flow in ["c", "f", "g", "m", "b", "w"] {
         for end in
             ["consume granted", "consume denied", "reserve granted", "credit done", "debit done", "settle settled"]
         {
@@ -77,13 +77,16 @@ struct Walk {
     key: Key,
     row: Option<State>,
     now: i64,
+    /// The start and the length of the period that callers of a billing limit name.
+    named: [i64; 2],
 }
 
 impl Walk {
     fn new(seed: u64) -> Self {
         let mut dice = Rng::with_seed(seed);
         let limit = limit(&mut dice);
-        Self { dice, limit, key: Key::new(7).unwrap(), row: None, now: 1_790_000_000_000_000 }
+        let now = 1_790_000_000_000_000;
+        Self { dice, limit, key: Key::new(7).unwrap(), row: None, now, named: [now, MONTH] }
     }
 
     fn step(&mut self) -> Vector {
@@ -97,6 +100,7 @@ impl Walk {
         let terms = Terms::of(&self.limit, &self.key);
         self.touch(most, is_wallet);
         self.pass_time(&terms, most);
+        self.name_period();
         let verb = self.dice.choice(VERBS).unwrap();
         let may_say_more = matches!(verb, "consume" | "check");
         let leaving = (may_say_more && self.dice.u32(..4) == 0).then(|| wide(&mut self.dice, most));
@@ -124,7 +128,10 @@ impl Walk {
         let ts = self.row.as_ref().map_or(self.now, |state| state.ts.micros());
         let until = (ts + self.dice.choice([0, -1, 1]).unwrap()).clamp(MIN, MAX);
         let ready_at = if verb == "cancel" { (ts.max(self.now) - self.dice.i64(0..2)).max(MIN) } else { until };
-        let call = self.call(verb, (amount, part, leaving), actual, until, ready_at);
+        let is_billing = spec.kind == LimitKind::Billing;
+        let needs_none = !matches!(verb, "consume" | "reserve" | "check" | "debit");
+        let named = (is_billing && !(needs_none && self.dice.bool())).then_some(self.named);
+        let call = self.call(verb, (amount, part, leaving), actual, [until, ready_at], named);
         let row = self.row.as_ref().map(|State { value, ts, list, full_at }| {
             (value.micros(), ts.micros(), list.to_column(), full_at.micros())
         });
@@ -136,14 +143,20 @@ impl Walk {
                 LimitKind::TokenBucket => "c",
                 LimitKind::SteppedBucket => "f",
                 LimitKind::FixedWindow => "g",
+                LimitKind::Monthly => "m",
+                LimitKind::Billing => "b",
                 _ => "w",
             },
             name: spec.name().to_owned(),
             key: self.key.as_str().to_owned(),
             rate: spec.rate.micros(),
-            period: micros(spec.period),
+            period: match spec.kind {
+                LimitKind::Monthly => MONTH,
+                LimitKind::Billing => self.named[1],
+                _ => micros(spec.period),
+            },
             most,
-            start: spec.start.map(micros),
+            start: named.map(|[start, _]| start).or(spec.start.map(micros)),
             row,
             now: self.now,
             amount,
@@ -194,18 +207,41 @@ impl Walk {
                     2 => -wide(dice, i64::MAX),
                     _ => -wide(dice, most.max(1)),
                 };
-                let column = match dice.u32(..8) {
+                let column = match dice.u32(..10) {
                     0 => Some(vec![1, ts, 5]),
                     1 => Some(vec![2, ts, 5, 0, 1]),
                     2 => Some(vec![3]),
+                    3 | 4 => Some(vec![4, instant(dice, ts).max(ts + 1), any_length(dice)]),
+                    5 => Some(vec![5, instant(dice, ts).max(ts + 1), any_offset(dice)]),
                     _ => is_wallet.then(|| vec![3]),
                 };
                 let list = column.map_or(List::None, |column| List::from_column(&column).unwrap());
-                let full_at = Timestamp::from_micros(instant(dice, ts));
+                // Who marks a row says when it is full.
+                let least = if list.period_end().is_some() { ts } else { MIN };
+                let full_at = Timestamp::from_micros(instant(dice, ts).max(least));
                 let (value, ts) = (Tokens::from_micros(value), Timestamp::from_micros(ts));
                 self.row = Some(State { value, ts, full_at, list });
             }
             _ => {}
+        }
+    }
+
+    /// Callers name the period that runs, or one before or after it.
+    fn name_period(&mut self) {
+        let [start, length] = self.named;
+        let dice = &mut self.dice;
+        if dice.u32(..3) == 0 {
+            let length = any_length(dice);
+            let near = [self.now - length / 2, self.now - dice.i64(0..5 * length), self.now + dice.i64(0..2 * length)];
+            let ts = self.row.as_ref().map_or(self.now, |row| row.ts.micros());
+            let start = dice.choice([near[0], near[1], near[2], ts, start + length]).unwrap();
+            // Within the years in which both ends of the period are instants.
+            self.named = [start.clamp(MIN / 2, MAX / 2), length];
+        } else if dice.u32(..3) == 0 {
+            let end = self.row.as_ref().and_then(|row| row.list.period_end()).map_or(start, Timestamp::micros);
+            let ends = [end, start, start + length, start + 2 * length, start + length / 9 * 8 + length];
+            let at = dice.choice(ends).unwrap();
+            self.now = (at - dice.i64(0..2)).clamp(MIN, MAX);
         }
     }
 
@@ -228,11 +264,12 @@ impl Walk {
         verb: &str,
         (amount, part, leaving): (i64, Option<i64>, Option<i64>),
         actual: i64,
-        until: i64,
-        ready_at: i64,
+        [until, ready_at]: [i64; 2],
+        named: Option<[i64; 2]>,
     ) -> Verb {
         let request = || {
             let request = self.limit.key(self.key.clone()).cost(Tokens::from_micros(amount));
+            let request = named.iter().fold(request, |request, [start, length]| by_period(request, *start, *length));
             let request = part.iter().fold(request, |request, part| request.up_to(Tokens::from_micros(*part)));
             leaving.iter().fold(request, |request, leaving| request.leaving(Tokens::from_micros(*leaving)))
         };
@@ -257,7 +294,10 @@ impl Walk {
 
     /// That of a charge of so much.
     fn receipt(&self, amount: i64, until: i64, ready_at: i64) -> Receipt {
-        let free = Verb::consume(self.limit.key(self.key.clone()).cost(Tokens::ZERO));
+        let [start, length] = self.named;
+        let free = self.limit.key(self.key.clone()).cost(Tokens::ZERO);
+        let is_billing = self.limit.kind == LimitKind::Billing;
+        let free = Verb::consume(if is_billing { by_period(free, start, length) } else { free });
         let outcome = Plan::new([free]).unwrap().decide(&[None], &[], Timestamp::from_micros(0));
         let Ok(Answer::Granted { grant: Grant { receipt, .. }, .. }) = &outcome.answers[0] else {
             panic!("{outcome:?}")
@@ -295,7 +335,7 @@ impl Walk {
         };
         for change in outcome.changes {
             let State { value, ts, full_at, list } = &change.state;
-            let list = if list.to_column().is_some() { "{3}" } else { "" };
+            let list = list.to_column().as_ref().map_or_else(String::new, array);
             write!(told, " -> {} {}{list} {}", value.micros(), ts.micros(), full_at.micros()).unwrap();
             self.row = Some(change.state);
         }
@@ -308,6 +348,30 @@ const VERBS: [&str; 13] = [
     "reset", "look",
 ];
 
+fn by_period(request: Request, start: i64, length: i64) -> Request {
+    let [start, end] = [start, start + length].map(Timestamp::from_micros);
+    request.period(start.into(), end.into())
+}
+
+const MONTH: i64 = 31 * 86_400_000_000;
+
+/// Of a period, from a second to a thousand years.
+fn any_length(dice: &mut Rng) -> i64 {
+    match dice.u32(..4) {
+        0 => wide(dice, 31_536_000_000_000_000).max(1_000_000),
+        1 => dice.i64(1_000_000..100_000_000),
+        _ => dice.i64(28..=31) * 86_400_000_000,
+    }
+}
+
+fn any_offset(dice: &mut Rng) -> i64 {
+    dice.choice([0, 0, 14 * 86_400_000_000, 30 * 86_400_000_000, MONTH - 1]).unwrap()
+}
+
+fn array(column: &Vec<i64>) -> String {
+    format!("{{{}}}", column.iter().map(i64::to_string).collect::<Vec<_>>().join(","))
+}
+
 /// From 0 to `most`, of all lengths.
 fn wide(dice: &mut Rng, most: i64) -> i64 {
     if dice.u32(..60) == 0 {
@@ -318,7 +382,14 @@ fn wide(dice: &mut Rng, most: i64) -> i64 {
 }
 
 fn limit(dice: &mut Rng) -> Limit {
-    let kinds = [LimitKind::TokenBucket, LimitKind::SteppedBucket, LimitKind::FixedWindow, LimitKind::Wallet];
+    let kinds = [
+        LimitKind::TokenBucket,
+        LimitKind::SteppedBucket,
+        LimitKind::FixedWindow,
+        LimitKind::Monthly,
+        LimitKind::Billing,
+        LimitKind::Wallet,
+    ];
     loop {
         let (kind, is_tame) = (dice.choice(kinds).unwrap(), dice.bool());
         let name = dice.choice(["a", "send_message", "é"]).unwrap();
@@ -341,11 +412,17 @@ fn limit(dice: &mut Rng) -> Limit {
         let spec = if kind == LimitKind::Wallet {
             LimitSpec::new(name, kind, Tokens::ZERO, Duration::ZERO)
         } else {
-            LimitSpec::new(name, kind, Tokens::from_micros(rate), span(period)).with(|spec| {
+            let period = if kind.has_period() { span(period) } else { Duration::ZERO };
+            LimitSpec::new(name, kind, Tokens::from_micros(rate), period).with(|spec| {
                 spec.capacity = Some(Tokens::from_micros(capacity));
-                spec.start = start.filter(|_| kind == LimitKind::FixedWindow);
+                spec.start = match kind {
+                    LimitKind::FixedWindow => start,
+                    LimitKind::Monthly => start.map(|_| span(any_offset(dice))),
+                    _ => None,
+                };
             })
         };
+        let max_reserved = if kind == LimitKind::Billing { 0 } else { max_reserved };
         if let Ok(limit) = Limit::try_from(spec.with(|spec| spec.max_reserved = Tokens::from_micros(max_reserved))) {
             return limit;
         }
@@ -371,7 +448,6 @@ async fn told(conn: &mut PgConnection, vectors: &[Vector]) -> Vec<String> {
             vectors.iter().map(|$vector| $value).collect::<Vec<_>>()
         };
     }
-    let list = |column: &Vec<i64>| format!("{{{}}}", column.iter().map(i64::to_string).collect::<Vec<_>>().join(","));
     let sql = "select public.step(v, f::\"char\", name, k, r, p, m, s, va, ts, l::int8[], fu, n, a, pa, ac, d, u, re)
                  from unnest($1::text[], $2::text[], $3::text[], $4::text[], $5::int8[], $6::int8[], $7::int8[],
                    $8::int8[],
@@ -390,7 +466,7 @@ async fn told(conn: &mut PgConnection, vectors: &[Vector]) -> Vec<String> {
         .bind(column!(vector => vector.start))
         .bind(column!(vector => vector.row.as_ref().map(|(value, ..)| *value)))
         .bind(column!(vector => vector.row.as_ref().map(|(_, ts, ..)| *ts)))
-        .bind(column!(vector => vector.row.as_ref().and_then(|(_, _, column, _)| column.as_ref().map(list))))
+        .bind(column!(vector => vector.row.as_ref().and_then(|(_, _, column, _)| column.as_ref().map(array))))
         .bind(column!(vector => vector.row.as_ref().map(|(.., full_at)| *full_at)))
         .bind(column!(vector => vector.now))
         .bind(column!(vector => vector.amount))

@@ -10,8 +10,8 @@ use chrono::{DateTime, TimeDelta, Utc};
 use fastrand::Rng;
 use sqlx::{AssertSqlSafe, PgConnection, Row as _};
 use tollgate::{
-    BegunByHand, Decision, Error, Limit, LimitKind, Limiter, MINUTE, Overrides, Receipt, Request, SECOND, Settlement,
-    Tokens,
+    BegunByHand, DAY, Decision, Error, Limit, LimitKind, Limiter, MINUTE, Overrides, Receipt, Request, SECOND,
+    Settlement, Tokens,
 };
 
 use super::{define, owner};
@@ -104,6 +104,7 @@ fn limits() -> Vec<Limit> {
         Limit::wallet("money"),
         Limit::wallet("credit").overdraft(5),
         Limit::wallet("redefined"),
+        Limit::monthly("owing_months", 10).start(14 * DAY).unbounded_reservations(),
     ];
     for limit in [
         Limit::token_bucket("drips", 10, MINUTE),
@@ -114,6 +115,10 @@ fn limits() -> Vec<Limit> {
         Limit::fixed_window("aligned", 10, 10 * SECOND).start(3 * SECOND),
         Limit::token_bucket("redefined", 10, MINUTE).capacity(20),
         Limit::fixed_window("redefined", 5, 10 * SECOND).capacity(10),
+        Limit::monthly("redefined", 10),
+        Limit::billing("redefined", 10),
+        Limit::monthly("months", 10),
+        Limit::billing("billed", 10).capacity(20),
     ] {
         limits.extend(both(&limit));
     }
@@ -182,16 +187,21 @@ impl Walk {
             }
         };
         self.now += TimeDelta::microseconds(micros);
-        let one = self.request();
+        let plain = self.request();
+        let one = self.named(plain.clone());
         match self.dice.u32(..22) {
-            0 => Call::Balance(one),
+            0 => Call::Balance(plain),
             1 => Call::Check(self.several(one)),
-            2 | 3 => Call::Credit(one, self.id()),
+            2 | 3 => Call::Credit(plain, self.id()),
             4 => Call::Debit(one, self.id()),
-            5 => Call::Reset(one),
+            5 => Call::Reset(plain),
             6..=8 if !self.charged.is_empty() => {
                 let actual = Tokens::new(self.dice.u32(..8));
-                Call::Settle(self.charged.swap_remove(self.dice.usize(..self.charged.len())), actual)
+                let charged = self.charged.swap_remove(self.dice.usize(..self.charged.len()));
+                // Of use beyond a charge the receipt knows the period that was named.
+                let is_billing = charged.request.limit().kind == LimitKind::Billing;
+                let actual = if is_billing { actual.min(charged.receipt.charges[0].cost) } else { actual };
+                Call::Settle(charged, actual)
             }
             9 if !self.charged.is_empty() => {
                 Call::Cancel(self.charged.swap_remove(self.dice.usize(..self.charged.len())))
@@ -219,11 +229,22 @@ impl Walk {
         .cost(cost)
     }
 
+    /// A request of a billing limit by a period that runs, is over, or has not begun; now and then without one.
+    fn named(&mut self, request: Request) -> Request {
+        if request.limit().kind != LimitKind::Billing || self.dice.u32(..10) == 0 {
+            return request;
+        }
+        let minute = self.now.timestamp().div_euclid(60) - self.dice.choice([0, 0, 0, 0, 1, 2, -1]).unwrap();
+        let start = second(0.0) + TimeDelta::seconds(60 * minute + 20 - second(0.0).timestamp());
+        request.period(start, start + TimeDelta::seconds(self.dice.choice([60, 60, 60, 58, 61]).unwrap()))
+    }
+
     /// One, two or three, of one definition for each name.
     fn several(&mut self, one: Request) -> Vec<Request> {
         let mut requests = vec![one];
         for _ in 0..self.dice.choice([0, 0, 0, 1, 2]).unwrap() {
             let other = self.request();
+            let other = self.named(other);
             let differs = |one: &Request| one.limit().name() == other.limit().name() && one.limit() != other.limit();
             if !requests.iter().any(differs) {
                 requests.push(other);
@@ -254,7 +275,7 @@ impl Walk {
                         let last = booked.ready_at.to_rfc3339();
                         let decided_at = booked.decided_at;
                         // A window takes back by the function only tokens that are no debt.
-                        let is_window = requests[0].limit().kind == LimitKind::FixedWindow;
+                        let is_window = matches!(requests[0].limit().kind, LimitKind::FixedWindow | LimitKind::Monthly);
                         let kept = alone && (!is_window || booked.ready_at <= booked.decided_at);
                         let charged = Charged {
                             decided_at: booked.decided_at,
@@ -292,13 +313,15 @@ impl Walk {
             format!("{}, {}, {cost}", quoted(request.limit().name()), quoted(&key))
         };
         let all = |requests: &[Request]| {
-            let rows = requests
-                .iter()
-                .map(|request| format!("row({}, {})::tollgate.request", one(request), asked(request).0.is_empty()));
+            let rows = requests.iter().map(|request| {
+                let is_global = asked(request).0.is_empty();
+                format!("row({}, {is_global}, {})::tollgate.request", one(request), period(request))
+            });
             format!("array[{}]", rows.collect::<Vec<_>>().join(", "))
         };
         let change = |verb: &str, request: &Request, rest: &str| {
-            format!("select tollgate._change('{verb}', {}, {rest}, {now})::text", one(request))
+            let named = if verb == "debit" { period(request) } else { "null".to_owned() };
+            format!("select tollgate._change('{verb}', {}, {rest}, {now}, {named})::text", one(request))
         };
         let plain = |id: Id| {
             let id = id.map_or("null".to_owned(), |id| quoted(&id.to_string()));
@@ -309,7 +332,9 @@ impl Walk {
                 let (reserves, looks) = (matches!(call, Call::Reserve(_)), matches!(call, Call::Check(_)));
                 let from = match &requests[..] {
                     // Both ways to ask one.
-                    [only] if self.dice.bool() => format!("_ask({}, {reserves}, {looks}, {now})", one(only)),
+                    [only] if self.dice.bool() => {
+                        format!("_ask({}, {reserves}, {looks}, {now}, named => {})", one(only), period(only))
+                    }
                     several => format!("_ask_all({}, {reserves}, {looks}, {now})", all(several)),
                 };
                 (format!("{DECISION} from tollgate.{from} d"), Some(reserves))
@@ -366,6 +391,15 @@ fn taken(requests: &[Request], decision: Result<Decision, Error>) -> (Told, Opti
         }
         Ok(Decision::Denied(denied)) => (refused(&denied), None),
         Err(error) => (Told::error(&error), None),
+    }
+}
+
+/// The period that it names, as SQL.
+fn period(request: &Request) -> String {
+    let value = serde_json::to_value(request).unwrap();
+    match value["period"].as_array() {
+        Some(ends) => format!("tstzrange(tollgate._instant({}), tollgate._instant({}))", ends[0], ends[1]),
+        None => "null".to_owned(),
     }
 }
 

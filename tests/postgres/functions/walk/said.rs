@@ -38,10 +38,12 @@ impl Walk {
             let reserved = Tokens::new(self.dice.choice([0, 0, 7]).unwrap());
             let renumbered = limit.spec().with(|spec| {
                 if spec.kind != LimitKind::Wallet {
-                    (spec.rate, spec.capacity, spec.period) = (factor, Some(Tokens::new(self.dice.u32(1..30))), period);
+                    (spec.rate, spec.capacity) = (factor, Some(Tokens::new(self.dice.u32(1..30))));
                 }
+                spec.period = if spec.kind.has_period() { period } else { spec.period };
                 // An override knows no storage, and may reserve.
-                (spec.max_reserved, spec.storage) = (reserved, Storage::Durable);
+                spec.max_reserved = if spec.kind == LimitKind::Billing { Tokens::ZERO } else { reserved };
+                spec.storage = Storage::Durable;
             });
             Limit::try_from(renumbered).unwrap()
         });
