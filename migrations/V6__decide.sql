@@ -178,7 +178,8 @@ $$ select coalesce(full_at >= ts and full_at <= greatest(now, ts) and full_at < 
 -- count, and goes when the row is written.
 create function tollgate._may_read(flow "char", value int8, ts int8, full_at int8, now int8, list int8[]) returns bool
 language sql immutable as $$
-    select value is null or coalesce(list[1] between 1 and 5, list is null)
+    select value is null or coalesce(list[1] between 1 and 3 or list[1] between 4 and 5 and cardinality(list) = 3,
+                                     list is null)
            and (tollgate._is_over(ts, full_at, now) or coalesce(list[1] = 3, false) = (flow = 'w')) $$;
 
 -- `instant` is when a grant is ready, or a refusal over. Where new_ts is null, there is nothing to write.

@@ -189,7 +189,10 @@ end $$;
 create function tollgate._period(limit_name text, flow "char", named tstzrange) returns int8[]
 language plpgsql stable as $$
 declare
-    start int8 := tollgate._micros(lower(named)); length int8 := tollgate._micros(upper(named)) - start;
+    -- The library holds instants before this year.
+    is_held bool := upper(named) < timestamptz '262143-01-01 00:00:00+00';
+    start int8 := tollgate._micros(case when is_held then lower(named) end);
+    length int8 := tollgate._micros(case when is_held then upper(named) end) - start;
 begin
     if flow <> 'b' then
         raise exception using errcode = 'TG002', message = format(

@@ -26,7 +26,9 @@ pub struct Span(pub Duration);
 #[non_exhaustive]
 pub enum SpanError {
     /// It names a month or a year.
-    #[error("{0:?} is longer in some months and years than in others (write days, or name each by `Request::period`)")]
+    #[error(
+        "{0:?} is longer in some months and years than in others (write days, or take a monthly or a billing limit)"
+    )]
     Calendar(String),
     /// It is written in the form of ISO 8601, such as `PT1M`.
     #[error("{text:?} is a span of ISO 8601 (write \"{span}\")")]

@@ -106,7 +106,7 @@ fn whole_periods(tokens: Tokens, rate: Tokens) -> u32 {
     u32::try_from(periods).unwrap_or(u32::MAX)
 }
 
-const FOR_A_BUDGET: &str = "for a budget take fixed_window, or name the customer's period in each request";
+const FOR_A_BUDGET: &str = "for a budget take monthly, billing or fixed_window";
 const MONEY: [&str; 18] = [
     "budget", "budgets", "cent", "cents", "cost", "costs", "credit", "credits", "dollar", "dollars", "eur", "euro",
     "euros", "money", "price", "spend", "spending", "usd",

@@ -1,9 +1,10 @@
 //! The definitions that a command works by: those of a limits file, or else those of the table `tollgate.limits`.
 
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use sqlx::PgConnection;
-use tollgate::{Limit, LimitKind, Limits, Span, Storage, Tokens};
+use tollgate::{Limit, LimitKind, LimitSpec, Limits, Span, Storage, Tokens};
 
 use crate::database::DatabaseArgs;
 use crate::error::CommandError;
@@ -72,6 +73,20 @@ pub(crate) fn not_known(name: &str) -> CommandError {
     CommandError::new(format!("what limit {name:?} allows is not known here"), remedy)
 }
 
+/// How often the rate comes back.
+pub(crate) fn each(spec: &LimitSpec) -> String {
+    match spec.kind {
+        LimitKind::Monthly => "each month".to_owned(),
+        LimitKind::Billing => "each period that is named".to_owned(),
+        _ => format!("each {}", Span(spec.period)),
+    }
+}
+
+/// The period, for an estimate; a month where the calendar or the callers tell it.
+pub(crate) fn period(spec: &LimitSpec) -> Duration {
+    if spec.kind.has_period() { spec.period } else { Duration::from_hours(31 * 24) }
+}
+
 /// A definition in one line.
 pub(crate) fn describe(limit: &Limit) -> String {
     let spec = limit.spec();
@@ -80,10 +95,15 @@ pub(crate) fn describe(limit: &Limit) -> String {
     words.extend(match limit.lease() {
         Some(lease) => Some(format!("{} at once, leases of {}", spec.rate, span(lease))),
         None if spec.kind == LimitKind::Wallet => None,
-        None => Some(format!("{} each {}", spec.rate, span(spec.period))),
+        None => Some(format!("{} {}", spec.rate, each(&spec))),
     });
     words.extend(spec.capacity.filter(|capacity| *capacity != spec.rate).map(|capacity| format!("at most {capacity}")));
-    words.extend(spec.start.map(|start| format!("steps from {} after the epoch on", span(start))));
+    let of_what = if spec.kind == LimitKind::Monthly {
+        "months from {} after the 1st on"
+    } else {
+        "steps from {} after the epoch on"
+    };
+    words.extend(spec.start.map(|start| of_what.replace("{}", &span(start).to_string())));
     match spec.max_reserved {
         Tokens::ZERO => {}
         overdraft if spec.kind == LimitKind::Wallet => words.push(format!("overdraft of {overdraft}")),

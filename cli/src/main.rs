@@ -15,6 +15,7 @@ mod migrate;
 mod output;
 mod overrides;
 mod parts;
+mod period;
 mod push;
 mod reset;
 mod row;

@@ -24,6 +24,7 @@ use tollgate::{Decision, Gate, Lease, Overrides, Receipt, Tokens, migrate};
 use crate::database::{DatabaseArgs, begin_from};
 use crate::error::{CommandError, Exit, in_one_line};
 use crate::output::tell;
+use crate::period::PeriodArgs;
 use crate::target::TargetArgs;
 use crate::verbs::refusal;
 
@@ -35,6 +36,9 @@ pub(crate) struct RunArgs {
     /// The number of tokens that one run costs.
     #[arg(long, value_name = "N", default_value = "1", allow_negative_numbers = true)]
     cost: Tokens,
+
+    #[command(flatten)]
+    period: PeriodArgs,
 
     /// Wait at most this long for the tokens. Without this option, a refusal is final.
     #[arg(long, value_name = "SPAN", value_parser = humantime::parse_duration)]
@@ -50,7 +54,7 @@ pub(crate) struct RunArgs {
 
 /// Runs the program, if it is granted.
 pub(crate) async fn run(args: RunArgs) -> Result<Exit, CommandError> {
-    let request = args.target.request(&args.database).await?.cost(args.cost);
+    let request = args.period.of(args.target.request(&args.database).await?.cost(args.cost))?;
     let is_held = request.limit().lease().is_some();
     let pool = args.database.pool(1).await?;
     let parts = migrate::parts(&mut *begin_from(&pool).await?).await?;

@@ -4,12 +4,13 @@ use std::time::Duration;
 
 use chrono::{DateTime, Utc};
 use sqlx::PgTransaction;
-use tollgate::{Balance, Decision, Denied, Error, Limiter, Overrides, Reservation, Tokens, migrate};
+use tollgate::{Balance, Decision, Denied, Error, Limiter, Overrides, Request, Reservation, Tokens, migrate};
 
 use crate::database::{DatabaseArgs, begin};
 use crate::error::{CommandError, Exit};
 use crate::output::{BAD, CAUTION, GOOD, OutputArgs, instant, shown, span, styled};
 use crate::overrides::{ban, ban_of, ban_words};
+use crate::period::PeriodArgs;
 use crate::target::TargetArgs;
 
 #[derive(Debug, clap::Args)]
@@ -33,21 +34,30 @@ pub(crate) struct AskArgs {
     cost: Tokens,
 
     #[command(flatten)]
+    period: PeriodArgs,
+
+    #[command(flatten)]
     database: DatabaseArgs,
 
     #[command(flatten)]
     output: OutputArgs,
 }
 
+impl AskArgs {
+    async fn request(&self) -> Result<Request, CommandError> {
+        self.period.of(self.target.request(&self.database).await?.cost(self.cost))
+    }
+}
+
 pub(crate) async fn check(ask: AskArgs) -> Result<Exit, CommandError> {
-    let request = ask.target.request(&ask.database).await?.cost(ask.cost);
+    let request = ask.request().await?;
     let decision = in_transaction(&ask.database, async |limiter, tx| limiter.check(tx, request).await).await?;
     decided(&ask, "would be granted", decision)
 }
 
 pub(crate) async fn consume(args: ConsumeArgs) -> Result<Exit, CommandError> {
     let ConsumeArgs { ask, reserve } = args;
-    let request = ask.target.request(&ask.database).await?.cost(ask.cost);
+    let request = ask.request().await?;
     if reserve {
         let decision = in_transaction(&ask.database, async |limiter, tx| limiter.reserve(tx, request).await).await?;
         let what = what(&ask)?;
@@ -58,13 +68,13 @@ pub(crate) async fn consume(args: ConsumeArgs) -> Result<Exit, CommandError> {
 }
 
 pub(crate) async fn credit(ask: AskArgs) -> Result<Exit, CommandError> {
-    let request = ask.target.request(&ask.database).await?.cost(ask.cost);
+    let request = ask.period.if_named(ask.target.request(&ask.database).await?.cost(ask.cost));
     let balance = in_transaction(&ask.database, async |limiter, tx| limiter.credit(tx, request).await).await?;
     changed(ask.output, "credited", balance)
 }
 
 pub(crate) async fn debit(ask: AskArgs) -> Result<Exit, CommandError> {
-    let request = ask.target.request(&ask.database).await?.cost(ask.cost);
+    let request = ask.request().await?;
     let balance = in_transaction(&ask.database, async |limiter, tx| limiter.debit(tx, request).await).await?;
     changed(ask.output, "debited", balance)
 }

@@ -91,8 +91,10 @@ impl Simulation {
     /// The place of a call's plan.
     fn plan(&mut self, call: &Arrival) -> Result<usize, Error> {
         let is_of = |(key, cost, _): &(Key, Option<Tokens>, Plan)| (key, *cost) == (&call.key, Some(call.cost));
-        let is_slowed = self.trial.rules.iter().any(|rule| self.rows.applied(&rule.limit, call.at).is_some());
-        if let Some(place) = self.plans.iter().position(is_of).filter(|_| !is_slowed) {
+        let changes =
+            |rule: &Rule| rule.limit.kind == LimitKind::Billing || self.rows.applied(&rule.limit, call.at).is_some();
+        let changes = self.trial.rules.iter().any(changes);
+        if let Some(place) = self.plans.iter().position(is_of).filter(|_| !changes) {
             return Ok(place);
         }
         if self.plans.len() == FEW {
@@ -105,8 +107,8 @@ impl Simulation {
             self.made
         };
         let plan = self.plan_of(asked, call.at, &draw)?;
-        // A plan whose call has an id is for one call, and a rate that is cut changes each second.
-        let cost = Some(call.cost).filter(|_| !has_id.get() && !is_slowed);
+        // A plan whose call has an id is for one call, a rate that is cut changes each second, and a month ends.
+        let cost = Some(call.cost).filter(|_| !has_id.get() && !changes);
         self.plans.push((call.key.clone(), cost, plan));
         Ok(self.plans.len() - 1)
     }

@@ -1,9 +1,10 @@
 use std::num::NonZeroU64;
 use std::time::Duration;
 
+use chrono::Utc;
 use tollgate::algebra::{Terms, Timestamp};
 use tollgate::plan::{Plan, Verb};
-use tollgate::{Call, Charge, Error, Key, Limit, Receipt, Request, SlowDown, Tokens, first_of};
+use tollgate::{Call, Charge, Error, Key, Limit, LimitKind, Receipt, Request, SlowDown, Tokens, calendar, first_of};
 
 use crate::arrival::Arrival;
 use crate::rows::Look;
@@ -82,7 +83,7 @@ pub enum EndedBy {
 impl Trial {
     /// The call of an arrival.
     pub(crate) fn call(&self, call: &Arrival) -> Verb {
-        let request = |rule: &Rule| rule.request(&call.key).cost(call.cost);
+        let request = |rule: &Rule| by_month(rule.request(&call.key), call.at).cost(call.cost);
         let requests = self.rules.iter().map(request);
         match self.asking {
             _ if self.reserve => Verb::reserve(requests.collect::<Call>()),
@@ -133,6 +134,15 @@ impl Trial {
         };
         [lease_over, ending].map(|end| end.map(|(at, by, call)| (Ended { at, call: number, by }, call)))
     }
+}
+
+/// The request, by the month of UTC if its limit is a billing one: a trace has no periods of its own.
+fn by_month(request: Request, at: Timestamp) -> Request {
+    if request.limit().kind != LimitKind::Billing {
+        return request;
+    }
+    let (start, end) = calendar::month(&Utc, 1, at.into());
+    request.period(start, end)
 }
 
 impl Rule {

@@ -19,7 +19,8 @@ pub use fault::{FileFault, LimitsError, UnknownLimit};
 ///
 /// ```toml
 /// [send_message]
-/// kind = "token_bucket"      # or "fixed_window", "stepped_bucket", "sliding_window", "concurrency", "wallet"
+/// kind = "token_bucket"      # or "fixed_window", "stepped_bucket", "sliding_window", "monthly", "billing",
+///                            # "concurrency", "wallet"
 /// rate = 10                  # tokens per period; fractions are allowed: 0.5 or "0.5"
 /// per = "1m"                 # the period: "10s", "1m 30s", "1h", "1d"; also spelled `period`
 /// capacity = 20              # the most at once; default: the rate
@@ -29,6 +30,15 @@ pub use fault::{FileFault, LimitsError, UnknownLimit};
 /// rate = 100
 /// per = "1d"
 /// start = "22h"              # windows start at the Unix epoch plus this: midnight at UTC+2
+///
+/// [llm]
+/// kind = "monthly"           # months of UTC; no `per`
+/// rate = 100_000
+/// start = "14d"              # months start on the 15th; default: on the 1st
+///
+/// [mails]
+/// kind = "billing"           # each request names its period; no `per`
+/// rate = 10_000
 ///
 /// [their_api]
 /// kind = "sliding_window"

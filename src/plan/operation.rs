@@ -12,7 +12,7 @@ use super::take::{alternatives, decided_together, keep_right, possible};
 use super::target::{Item, Target};
 use super::verb::Verb;
 use crate::algebra::Ask;
-use crate::call::{Call, CallError, StoredCall};
+use crate::call::{Call, CallError, Request, StoredCall};
 use crate::error::Error;
 use crate::key::Key;
 use crate::limit::{Limit, LimitKind};
@@ -83,7 +83,7 @@ impl Operation {
     /// What a verb asks without overrides.
     fn plain(verb: Verb, draw: &dyn Fn() -> u128) -> Result<Self, Error> {
         let take = |call, kind, action: fn(Vec<Item<Ask>>) -> Action| {
-            gather(call, kind, draw).map(|(items, slot)| Self { action: action(items), slot })
+            gather(by_period(call)?, kind, draw).map(|(items, slot)| Self { action: action(items), slot })
         };
         let leases = |receipt: Receipt| Receipt::from(receipt.leases().cloned().collect::<Vec<_>>());
         match verb {
@@ -92,7 +92,7 @@ impl Operation {
             Verb::Check(call) => take(call, CallKind::Consume, Action::Check),
             Verb::Ahead(request) => take(request.into(), CallKind::Ahead, Action::Take),
             Verb::Credit(call) => Self::adjust(call, CallKind::Credit, Adjustment::Credit),
-            Verb::Debit(call) => Self::adjust(call, CallKind::Debit, Adjustment::Debit),
+            Verb::Debit(call) => Self::adjust(by_period(call)?, CallKind::Debit, Adjustment::Debit),
             Verb::GiveBack(request, rest) => Self::adjust(request, CallKind::Consume, |_| Adjustment::GiveBack(rest)),
             Verb::Reset(request) => Self::adjust(request, CallKind::Consume, |_| Adjustment::Reset),
             Verb::Look(request) => Self::adjust(request, CallKind::Consume, |_| Adjustment::Look),
@@ -390,4 +390,10 @@ impl Operation {
             |items: &[Item<Ask>]| if items.iter().any(is_no_bucket) { Err(()) } else { possible(items).map_err(drop) };
         keep_right(items, check).is_ok().then_some(Self { slot: None, ..self })
     }
+}
+
+/// A call that takes tokens, if it names a period of each billing limit.
+fn by_period(call: Call) -> Result<Call, Error> {
+    call.requests().try_for_each(Request::expect_period)?;
+    Ok(call)
 }

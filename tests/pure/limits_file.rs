@@ -164,7 +164,7 @@ fn what_has_no_one_length_is_no_period() {
             let told = toml_fault(&format!("[x]\nrate = 1\n{field} = '{word}'\n{above}"));
             let fault = format!("\"{word}\" is longer in some months and years than in others");
             assert!(told.contains(&fault), "{told}");
-            assert!(told.ends_with("(write days, or name each by `Request::period`)"), "{told}");
+            assert!(told.ends_with("(write days, or take a monthly or a billing limit)"), "{told}");
         }
     }
     let limits = Limits::from_toml("[x]\nkind = 'fixed_window'\nrate = 1\nper = '31days 1m'").unwrap();

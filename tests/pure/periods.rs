@@ -215,7 +215,7 @@ fn what_is_no_period_is_an_error_and_a_renewal_is_the_same_call() {
             assert!(matches!(error, Error::Call { source, .. } if source == expected), "{error}");
         }
     }
-    for verb in [Verb::credit(window.global()), Verb::reset(window.global()), Verb::look(window.global())] {
+    for verb in [Verb::credit(window.global()), Verb::Reset(window.global()), Verb::Look(window.global())] {
         assert_eq!(World::default().balance(verb, at(EPOCH)).remaining, tokens(3));
     }
     let two = [named(window.global(), period(DAY)), named(window.global(), period(2 * DAY))];

@@ -9,6 +9,7 @@ use tollgate::{Limit, LimitSpec, Limits, Tokens};
 use super::calls::Overdue;
 use super::finding::Finding;
 use crate::database::read_only;
+use crate::limits_file::period;
 use crate::output::{about, counted, printable, span};
 use crate::parts::Away;
 use crate::storage;
@@ -54,10 +55,9 @@ async fn seen(conn: &mut PgConnection, part: i16, limits: Option<&Limits>) -> Re
         .await
 }
 
-/// The tokens that one row gets each second; none for a wallet, which has no period.
+/// The tokens that one row gets each second; none for a wallet, which has no rate.
 fn per_second(spec: &LimitSpec) -> f64 {
-    let period = spec.period.max(Duration::from_micros(1)).as_secs_f64();
-    about(spec.rate) / f64::from(spec.shards) / period
+    about(spec.rate) / f64::from(spec.shards) / period(spec).as_secs_f64()
 }
 
 /// By name and storage, how many rows the limiter cannot read, and the key and the list of one.

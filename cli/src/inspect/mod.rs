@@ -15,7 +15,7 @@ use tollgate::{Key, Limit, LimitKind, Limits, Overrides, Tokens};
 
 use crate::database::{DatabaseArgs, clock, read_only};
 use crate::error::CommandError;
-use crate::limits_file::LimitsArgs;
+use crate::limits_file::{LimitsArgs, period};
 use crate::output::{HEADING, OutputArgs, about, columns, printable, shown, styled, tell};
 use crate::parts::Away;
 use crate::row::Row;
@@ -221,7 +221,7 @@ async fn read(
         .bind(spec.map(|spec| storage::name(spec.storage)))
         .bind(spec.map(|spec| share(spec.rate, spec.shards)))
         // A wallet has none.
-        .bind(spec.map(|spec| spec.period.max(Duration::from_micros(1)).as_secs_f64()))
+        .bind(spec.map(|spec| period(spec).as_secs_f64()))
         .bind(spec.map(|spec| spec.kind != LimitKind::TokenBucket))
         .bind(if key.is_some() { 1 } else { i64::from(most) })
         .bind(part)

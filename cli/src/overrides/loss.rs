@@ -64,7 +64,7 @@ fn lowered(
 /// Whether less comes back in the same time, or less can be held at once, or owed.
 fn is_less(new: &LimitSpec, before: &LimitSpec) -> bool {
     let product = |rate: &LimitSpec, period: &LimitSpec| {
-        u128::from(rate.rate.micros().unsigned_abs()).saturating_mul(period.period.as_micros())
+        u128::from(rate.rate.micros().unsigned_abs()).saturating_mul(period.period.as_micros().max(1))
     };
     // The period of a concurrency limit is its lease.
     let is_slower = new.kind != LimitKind::Concurrency && product(new, before) < product(before, new);

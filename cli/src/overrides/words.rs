@@ -1,8 +1,9 @@
 //! Overrides in words.
 
 use chrono::{DateTime, Utc};
-use tollgate::{Effect, Key, LimitKind, LimitSpec, Override, Span, Tokens};
+use tollgate::{Effect, Key, LimitKind, LimitSpec, Override, Tokens};
 
+use crate::limits_file::each;
 use crate::output::{instant, printable, shown, span};
 
 /// A label in words; nothing where there is none.
@@ -27,7 +28,7 @@ pub(super) fn quantities(spec: &LimitSpec) -> String {
         return format!("overdraft of {max_reserved}");
     }
     let reserved = if max_reserved > Tokens::ZERO { format!(", down to -{max_reserved}") } else { String::new() };
-    format!("{} each {}, at most {}{reserved}", spec.rate, Span(spec.period), spec.most())
+    format!("{} {}, at most {}{reserved}", spec.rate, each(spec), spec.most())
 }
 
 /// The effect, the end, the label, the author and the reason of an override.

@@ -35,8 +35,15 @@ impl TollgateLayer {
 
 impl<R> TollgateLayer<R> {
     /// Adds a limit: a [`Rule`], or a [`Limit`](tollgate::Limit) with the peer's address as its key.
+    ///
+    /// # Panics
+    ///
+    /// If a [billing](tollgate::Limit::billing) limit has no [`Rule::period_by`]. Each request would fail.
+    #[track_caller]
     pub fn limit(mut self, rule: impl Into<Rule>) -> Self {
-        self.rules.push(rule.into());
+        let rule = rule.into();
+        rule.expect_period();
+        self.rules.push(rule);
         self
     }
 

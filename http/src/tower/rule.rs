@@ -1,8 +1,9 @@
 use std::fmt;
 use std::sync::Arc;
 
+use chrono::{DateTime, Utc};
 use http::{request, response};
-use tollgate::{Key, Limit, Request, Tokens, TokensError};
+use tollgate::{Key, Limit, LimitKind, Request, Tokens, TokensError};
 
 use super::address::ClientAddress;
 use super::key::{ExtractKey, MissingKey};
@@ -20,12 +21,14 @@ pub struct Rule {
     /// `None` for the global key.
     key: Option<Arc<dyn ExtractKey>>,
     cost: CostOf,
+    period: Option<PeriodOf>,
     when: OnRequest,
     settle: Option<OnResponse>,
 }
 
 type LimitOf = Arc<dyn Fn(&request::Parts) -> Limit + Send + Sync>;
 type CostOf = Arc<dyn Fn(Request, &request::Parts) -> Request + Send + Sync>;
+type PeriodOf = Arc<dyn Fn(&request::Parts) -> (DateTime<Utc>, DateTime<Utc>) + Send + Sync>;
 pub(super) type OnRequest = Arc<dyn Fn(&request::Parts) -> bool + Send + Sync>;
 /// The request with the cost of its response, if that differs from the charge.
 type OnResponse = Arc<dyn Fn(&Request, &response::Parts) -> Option<Request> + Send + Sync>;
@@ -35,7 +38,7 @@ impl Rule {
     pub fn new(limit: Limit) -> Self {
         let key = Some(Arc::new(ClientAddress::peer()) as Arc<dyn ExtractKey>);
         let (cost, when) = (Arc::new(|asked, _: &_| asked), Arc::new(|_: &_| true));
-        Self { limit, limit_by: None, key, cost, when, settle: None }
+        Self { limit, limit_by: None, key, cost, period: None, when, settle: None }
     }
 
     /// Chooses the limit from the request, for example from the plan that an earlier layer has put into its extensions.
@@ -78,6 +81,17 @@ impl Rule {
         self
     }
 
+    /// Names the period of each request, as [`Request::period`] does: where the limit is a
+    /// [billing](Limit::billing) one, which must have it. Other limits that [`limit_by`](Self::limit_by) chooses are
+    /// asked without.
+    pub fn period_by(
+        mut self,
+        period: impl Fn(&request::Parts) -> (DateTime<Utc>, DateTime<Utc>) + Send + Sync + 'static,
+    ) -> Self {
+        self.period = Some(Arc::new(period));
+        self
+    }
+
     /// Applies the limit to these requests only.
     pub fn when(mut self, applies: impl Fn(&request::Parts) -> bool + Send + Sync + 'static) -> Self {
         self.when = Arc::new(applies);
@@ -109,6 +123,17 @@ impl Rule {
         self.refund_if(move |response| !charged(response))
     }
 
+    /// Fails where each request would be a fault.
+    ///
+    /// # Panics
+    ///
+    /// If the limit is a billing one and the rule names no period.
+    #[track_caller]
+    pub(super) fn expect_period(&self) {
+        let is_named = self.limit.kind != LimitKind::Billing || self.period.is_some() || self.limit_by.is_some();
+        assert!(is_named, "the rule of billing limit {:?} names no period (use `Rule::period_by`)", self.limit.name());
+    }
+
     /// The rule as it applies to a request; `None` if it does not apply.
     pub(super) fn apply(
         &self,
@@ -121,6 +146,13 @@ impl Rule {
         let Some(key) = self.key_of(request, missing_key)? else { return Ok(None) };
         let limit = self.limit_by.as_ref().map_or_else(|| self.limit.clone(), |limit| limit(request));
         let asked = if key.is_global() { limit.global() } else { limit.key(key) };
+        let asked = match &self.period {
+            Some(period) if asked.limit().kind == LimitKind::Billing => {
+                let (start, end) = period(request);
+                asked.period(start, end)
+            }
+            _ => asked,
+        };
         let asked = (self.cost)(asked, request);
         let (_, key, cost) = asked.asked()?;
         Ok(Some(AppliedRule { key: key.clone(), cost, asked, settle: self.settle.clone() }))

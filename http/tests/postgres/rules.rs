@@ -65,6 +65,31 @@ async fn costs_are_numbers_or_come_from_the_request() {
 }
 
 #[tokio::test]
+async fn a_billing_limit_is_asked_by_the_period_of_the_request() {
+    const PLAN: Limit = Limit::billing("plan", 2);
+    let world = World::new().await;
+    // Each customer has a month of his own, which began on this day.
+    let (start, end) = (DateTime::UNIX_EPOCH, DateTime::UNIX_EPOCH + Limit::MAX_PERIOD);
+    let of = move |request: &http::request::Parts| {
+        if request.uri.path() == "/renewed" { (start + MINUTE, end) } else { (start, end) }
+    };
+    let layer = TollgateLayer::new(world.gate()).limit(Rule::new(PLAN).global().period_by(of));
+    let served = Served::behind(layer).await;
+    assert_eq!(served.statuses("/", 3).await, [200, 200, 429]);
+    assert_eq!(served.statuses("/renewed", 1).await, [200]);
+    let refused = served.get("/").await;
+    assert!(field(&refused, "ratelimit-policy").starts_with(r#""plan";q=2"#));
+    assert!(!field(&refused, "ratelimit-policy").contains(";w="), "no period has one length");
+}
+
+#[tokio::test]
+#[should_panic(expected = "names no period")]
+async fn a_billing_limit_without_a_period_is_no_rule() {
+    let layer = TollgateLayer::new(World::new().await.gate()).limit(Limit::billing("plan", 2));
+    drop(layer);
+}
+
+#[tokio::test]
 async fn a_limit_is_chosen_by_the_request_and_its_rows_are_shared() {
     let world = World::new().await;
     let pays = |request: &http::request::Parts| request.uri.path() == "/pro";

@@ -106,9 +106,6 @@ impl Sum {
 
     fn ask(&mut self, request: Request, place: Position) -> Result<(), Error> {
         request.check()?;
-        if self.kind != Kind::Credit {
-            request.expect_period()?;
-        }
         let Request { limit, key, cost, least, leaving, flat, period, .. } = request;
         let fault = |source| Err(Error::of_call(&limit.name, source));
         if place.split.is_some() && least.is_some() {

@@ -120,7 +120,19 @@ async fn no_body_names_a_relation_or_a_type_without_its_schema() {
     let bare: Vec<String> = sqlx::query_scalar(include_str!("bare.sql")).fetch_all(&mut conn).await.unwrap();
     // Variables, and the transition table, which `limit_inserts` looks for.
     let known = [
-        "d", "ends_at", "errcode", "inserted", "items", "l", "mark", "q", "requests", "retry", "tg_argv", "was",
+        "d",
+        "ends_at",
+        "errcode",
+        "inserted",
+        "items",
+        "l",
+        "named",
+        "q",
+        "requests",
+        "retry",
+        "seen_list",
+        "tg_argv",
+        "was",
         "written",
     ];
     assert_eq!(bare, known);

@@ -191,6 +191,8 @@ fn argument(dice: &mut Rng, name: &str, of: &str) -> String {
         (_, "numeric") => one_of(dice, NUMBERS),
         (_, "text") => one_of(dice, TEXTS),
         (_, "timestamptz") => one_of(dice, INSTANTS),
+        (_, "tstzrange") if usual => "null".to_owned(),
+        (_, "tstzrange") => one_of(dice, PERIODS),
         (_, "interval") => one_of(dice, SPANS),
         (_, "bool") => one_of(dice, &["null", "true", "false"]),
         (_, "int4") => one_of(dice, INTEGERS),
@@ -203,7 +205,10 @@ fn request(dice: &mut Rng) -> String {
         (argument(dice, "limit_name", "text"), argument(dice, "key", "text"), argument(dice, "cost", "numeric"));
     match dice.u32(..8) {
         0 => "null::tollgate.request".to_owned(),
-        1 => format!("row({limit}, {key}, {cost}, {})::tollgate.request", argument(dice, "", "bool")),
+        1 => {
+            let [everybody, period] = ["bool", "tstzrange"].map(|of| argument(dice, "", of));
+            format!("row({limit}, {key}, {cost}, {everybody}, {period})::tollgate.request")
+        }
         2 => format!("tollgate.request_global({limit}, {cost})"),
         _ => format!("tollgate.request({limit}, {key}, {cost})"),
     }
@@ -239,6 +244,8 @@ const LIMITS: &[&str] = &[
     "'owing'",
     "'bounded'",
     "'window'",
+    "'monthly'",
+    "'billing'",
     "'owing_window'",
     "'steps'",
     "'money'",
@@ -256,8 +263,16 @@ const LIMITS: &[&str] = &[
     "'quick'",
 ];
 const KEYS: &[&str] = &["'k'", "'min'", "'max'", "'far'", "'past'", "'listed'", "chr(233) || '|a'"];
-const KINDS: &[&str] =
-    &["'token_bucket'", "'fixed_window'", "'stepped_bucket'", "'sliding_window'", "'concurrency'", "'wallet'"];
+const KINDS: &[&str] = &[
+    "'token_bucket'",
+    "'fixed_window'",
+    "'stepped_bucket'",
+    "'sliding_window'",
+    "'concurrency'",
+    "'wallet'",
+    "'monthly'",
+    "'billing'",
+];
 const EFFECTS: &[&str] = &["'numbers'", "'numbers'", "'deny'", "'unlimited'"];
 const STORAGES: &[&str] = &["'durable'", "'ephemeral'"];
 const COSTS: &[&str] = &["0", "1", "2", "5.5", "10", "11", "4611686018427.387904", "9223372036854.775807"];
@@ -315,6 +330,19 @@ const INSTANTS: &[&str] = &[
     "'262143-01-01 00:00:00+00'",
     "now() + interval '1 day'",
     "now() - interval '1 day'",
+];
+const PERIODS: &[&str] = &[
+    "tstzrange(now(), now() + '30 days')",
+    "tstzrange(now() - interval '31 days', now() - interval '1 day')",
+    "tstzrange('2026-12-01', '2027-01-01')",
+    "tstzrange(now(), now() + '30 days', '()')",
+    "tstzrange(now(), now() + '30 days', '[]')",
+    "tstzrange(now(), now() + '1 millisecond')",
+    "tstzrange(null, now())",
+    "tstzrange('-infinity', 'infinity')",
+    "tstzrange('4714-11-24 00:00:00+00 BC', '4713-01-01 00:00:00+00 BC')",
+    "tstzrange('262142-01-01', '294276-12-31')",
+    "'empty'",
 ];
 const SPANS: &[&str] = &[
     "null",

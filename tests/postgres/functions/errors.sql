@@ -24,6 +24,8 @@ insert into tollgate.limits (name, kind, rate, period, capacity, max_reserved) v
     ('owing', 'token_bucket', 10000000, 60000000, 10000000, 9223372036854775807),
     ('bounded', 'token_bucket', 10000000, 60000000, 10000000, 5000000),
     ('window', 'fixed_window', 10000000, 60000000, 10000000, 0),
+    ('monthly', 'monthly', 10000000, 0, 10000000, 5000000),
+    ('billing', 'billing', 10000000, 0, 20000000, 0),
     ('owing_window', 'fixed_window', 10000000, 60000000, 10000000, 9223372036854775807),
     ('steps', 'stepped_bucket', 10000000, 60000000, 20000000, 9223372036854775807),
     ('money', 'wallet', 0, 0, 0, 0),

@@ -87,7 +87,7 @@ impl Story {
             Door::Stranger(stranger) => strangers()[stranger].global(),
             Door::Settle => {
                 let Some((of, receipt, cost)) = self.last.take() else { return };
-                let kept = self.world.settled(Verb::settle(receipt, tokens(cost / 2)), at(now)).unwrap();
+                let kept = self.world.settled(Verb::Settle(receipt, tokens(cost / 2)), at(now)).unwrap();
                 let kept: i64 = kept.charges.iter().map(|charge| charge.cost.micros()).sum();
                 let back = cost - kept / 1_000_000;
                 self.granted[of] = self.granted[of].map(|granted| granted - back);
@@ -96,8 +96,7 @@ impl Story {
             Door::Sweep => return self.world.sweep(at(now)),
         };
         let is_lease = request.limit().lease().is_some();
-        let Answer::Granted { receipt, .. } = self.world.call(Verb::consume(request.cost(cost)), at(now)).unwrap()
-        else {
+        let Answer::Granted { grant, .. } = self.world.call(Verb::consume(request.cost(cost)), at(now)).unwrap() else {
             return;
         };
         let is_named = matches!(door, Door::Named { days_ago } if self.period(now - days_ago * DAY_MICROS) == period);
@@ -106,7 +105,7 @@ impl Story {
         let is_named = is_named && !self.world.rows.values().any(is_of_month);
         if is_named || self.granted[period].is_some() {
             self.granted[period] = Some(self.granted[period].unwrap_or(0) + cost);
-            self.last = (!is_lease).then_some((period, receipt, cost));
+            self.last = (!is_lease).then_some((period, grant.receipt, cost));
         }
     }
 }

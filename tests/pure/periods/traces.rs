@@ -65,14 +65,14 @@ fn use_beyond_the_charge_goes_by_the_mark() {
 }
 
 fn settle(world: &mut World, receipt: &Receipt, actual: i64) {
-    world.settled(Verb::settle(receipt.clone(), tokens(actual)), day(2, 3)).unwrap();
+    world.settled(Verb::Settle(receipt.clone(), tokens(actual)), day(2, 3)).unwrap();
 }
 
 /// T4: the row says when its period ends, whatever its balance is.
 #[test]
 fn the_mark_has_the_end_where_full_at_has_it_not() {
     let key = || LLM.key("k");
-    for verb in [Verb::credit(key().cost(200)), Verb::reset(key())] {
+    for verb in [Verb::credit(key().cost(200)), Verb::Reset(key())] {
         let mut world = World::default();
         world.granted(of_month(&LLM, 11).cost(100), day(11, 3));
         world.balance(verb, day(11, 4));
@@ -149,7 +149,7 @@ fn a_definition_of_another_kind_forgives_nothing_of_the_period() {
         world.granted(of_month(&LLM, 12).cost(200), midnight(12, 1));
         // Tokens that a stranger took come back until the period ends.
         let receipt = world.taken(Verb::consume(Limit::token_bucket("llm", 300, SECOND).key("k").cost(90)), day(12, 3));
-        world.settled(Verb::settle(receipt.clone(), tokens(0)), day(12, 4)).unwrap();
+        world.settled(Verb::Settle(receipt.clone(), tokens(0)), day(12, 4)).unwrap();
         assert_eq!(world.look(LLM.key("k"), day(12, 5)).remaining, Tokens::ZERO);
     }
 }
@@ -177,7 +177,7 @@ fn a_monthly_limit_turns_with_the_month_whatever_its_length() {
     assert_eq!(ready_at, midnight(27, 1));
     assert_eq!(ends(&world), (Some(midnight(26, 1)), midnight(28, 1)));
     let receipt = world.taken(Verb::reserve(monthly.key("k").cost(100)), day(26, 3));
-    world.settled(Verb::cancel(receipt), day(26, 29)).unwrap();
+    world.settled(Verb::Cancel(receipt), day(26, 29)).unwrap();
     assert_eq!(world.look(monthly.key("k"), day(26, 29)).remaining, tokens(-50));
     assert_eq!(world.look(monthly.key("k"), midnight(27, 1)).remaining, tokens(150));
 }

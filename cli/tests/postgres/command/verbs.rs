@@ -59,6 +59,44 @@ async fn json_is_what_the_library_answers() {
 }
 
 #[tokio::test]
+async fn a_month_is_a_period_and_a_billing_limit_is_asked_by_one() {
+    let world = World::new().await;
+    let limits = "[plan]\nkind = 'billing'\nrate = 100\n[llm]\nkind = 'monthly'\nrate = 100";
+    let limits = Scratch::new("months.toml", limits);
+    let ask = |args: &[&str]| run(asking(&world, args).env("TOLLGATE_LIMITS", &limits.0));
+    let months: (String, String, String) = sqlx::query_as(
+        "select to_char(now() at time zone 'UTC', 'YYYY-MM'),
+                to_char(date_trunc('month', now() at time zone 'UTC'), 'YYYY-MM-DD'),
+                to_char(date_trunc('month', now() at time zone 'UTC') + interval '1 month', 'YYYY-MM-DD')",
+    )
+    .fetch_one(&world.pool)
+    .await
+    .unwrap();
+    let (month, (start, end)) = (months.0, (months.1, months.2));
+    let granted = ask(&["consume", "plan", "ada", "--cost", "99", "--month", &month]);
+    assert_eq!(stdout(&granted), "granted: 99 of \"plan\" for ada; 1 left\n");
+    for verb in ["consume", "check", "debit"] {
+        let wrong = ask(&[verb, "plan", "ada"]);
+        assert_eq!(wrong.status.code(), Some(1), "{wrong:?}");
+        assert!(text(&wrong.stderr).contains("say --month 2026-12, or --period"), "{wrong:?}");
+    }
+    let debited = ask(&["debit", "plan", "ada", "--cost", "1", "--period", &format!("{start}/{end}")]);
+    let has = |left: &str| format!("\"plan\" for ada has {left} of 100; full in ");
+    assert!(stdout(&debited).starts_with(&format!("debited: {}", has("0"))), "{debited:?}");
+    assert!(stdout(&debited).trim_end().ends_with(&format!("at {end}T00:00:00.000000Z")), "{debited:?}");
+    // What the row knows, support need not say.
+    let credited = ask(&["credit", "plan", "ada", "--cost", "5"]);
+    assert!(stdout(&credited).starts_with(&format!("credited: {}", has("5"))), "{credited:?}");
+    let inspected = stdout(&ask(&["inspect", "plan", "ada"]));
+    assert!(inspected.contains("95"), "{inspected}");
+    stdout(&ask(&["reset", "plan", "ada"]));
+    let monthly = stdout(&ask(&["debit", "llm", "ada", "--cost", "40"]));
+    assert!(monthly.trim_end().ends_with(&format!("at {end}T00:00:00.000000Z")), "{monthly}");
+    let wrong = ask(&["consume", "llm", "ada", "--month", &month]);
+    assert!(text(&wrong.stderr).contains("only a billing limit is asked by a period"), "{wrong:?}");
+}
+
+#[tokio::test]
 async fn a_reservation_is_a_debt_with_an_instant() {
     let world = World::new().await;
     let now = ask(&world, &["consume", "llm_tokens", "--global", "--cost", "40000", "--reserve"]);

@@ -162,14 +162,19 @@ async fn agree(kind: Kind, chunk: usize, seeds: std::ops::Range<u64>, chunks: us
                 *told = std::future::poll_fn(|cx| Poll::Ready(Some(call.as_mut().poll(cx)))).await;
             }
             proxy.release();
-            for (place, ((call, told), (expected, taken))) in calls.into_iter().zip(expected).enumerate() {
+            for (place, ((call, told), (mut expected, taken))) in calls.into_iter().zip(expected).enumerate() {
                 let (mut told, taken_by_gate) = match told {
                     Some(Poll::Ready(told)) => told,
                     _ => soon(call).await,
                 };
-                // A remembered refusal says the same.
-                for told in &mut told {
-                    told.exact = told.exact.replace("source: Memory", "source: Database");
+                // A remembered refusal says the same, but of the other limits that were asked it knows nothing.
+                for (told, expected) in told.iter_mut().zip(&mut expected) {
+                    if told.exact.contains("source: Memory") {
+                        told.exact = told.exact.replace("source: Memory", "source: Database");
+                        for said in [&mut told.exact, &mut expected.exact] {
+                            said.truncate(said.find(", standings: ").unwrap_or(said.len()));
+                        }
+                    }
                 }
                 counts[0] += taken.len();
                 counts[1] += expected.iter().filter(|told| told.exact.contains("retry_at")).count();
