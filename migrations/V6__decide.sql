@@ -26,8 +26,9 @@ $$ select least(8210266876799999999, at)::int8 $$;
 create function tollgate._step(at int8, phase int8, period int8) returns int8 language sql immutable as
 $$ select (at - phase) / period - case when (at - phase) % period < 0 then 1 else 0 end $$;
 
--- Months of UTC are counted from January 1970. Each begins at the same offset from midnight at the start of its 1st; one
--- that has no such day begins on its last. This goes by dates: months of a timestamptz are those of the session's zone.
+-- Months of UTC are counted from January 1970. Each begins at the same offset from midnight at the start of its 1st;
+-- one that has no such day begins on its last. This goes by dates: months of a timestamptz are those of the session's
+-- zone.
 create function tollgate._month_at(number numeric, phase int8) returns int8 language plpgsql immutable as $$
 declare
     -- Beyond the last instant, and the month of the first.
@@ -166,7 +167,8 @@ language sql immutable as $$
     select case when value >= target then ts else least(
         case when flow in ('w', 'p') then 8210266876799999999
              when flow in ('m', 'b')
-             then tollgate._turn(flow, period, phase, ts, list, div(target - value + (rate - 1), rate)) else tollgate._clamp(
+             then tollgate._turn(flow, period, phase, ts, list, div(target - value + (rate - 1), rate))
+             else tollgate._clamp(
             case when flow = 'g' then phase + tollgate._step(ts, phase, period) * period else ts end
             + case when flow = 'c' then div((target - value) * period + (rate - 1), rate)
                    else div(target - value + (rate - 1), rate) * period end) end,
@@ -211,7 +213,8 @@ begin
     then
         flow := 'p';
     end if;
-    level := least(value + tollgate._gained(flow, rate, period, phase, ts, v.at, list), case when flow <> 'w' then 0 end);
+    level := least(value + tollgate._gained(flow, rate, period, phase, ts, v.at, list),
+                   case when flow <> 'w' then 0 end);
     if verb is null then
         debt := least(max_debt, 9223372036854775807 - top);
         if part is not null then
@@ -223,9 +226,9 @@ begin
             if max_debt = 9223372036854775807 then
                 raise exception using errcode = 'TG003', message = 'a debt this deep does not fit';
             end if;
-            return row(false, 0::int8, (top + level)::int8, v.at, greatest(v.at, tollgate._first_instant(flow, rate, period,
-                       phase, value, ts, full_at, taken - debt - top, list)), null::int8, null::int8, null::int8,
-                       null::int8[]);
+            return row(false, 0::int8, (top + level)::int8, v.at, greatest(v.at, tollgate._first_instant(flow, rate,
+                       period, phase, value, ts, full_at, taken - debt - top, list)), null::int8, null::int8,
+                       null::int8, null::int8[]);
         end if;
     else
         taken := case verb when 'debit' then amount when 'reset' then level
@@ -271,8 +274,8 @@ begin
 end $$;
 
 -- Gives back an amount of a charge, or takes more where the amount is negative, on the row as it was read: the next
--- reader refills and cuts it. A window and a marked row give back only in the step of the charge, and a row with another
--- kind's list gives back nothing.
+-- reader refills and cuts it. A window and a marked row give back only in the step of the charge, and a row with
+-- another kind's list gives back nothing.
 create function tollgate._settle(flow "char", rate int8, period int8, value int8, ts int8, list int8[], full_at int8,
                                  now int8, until int8, back numeric) returns tollgate._verdict
 language plpgsql immutable as $$

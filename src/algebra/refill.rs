@@ -187,8 +187,8 @@ impl Terms {
         }
     }
 
-    /// The number of steps that the start of a named period brings an earlier row. It is the number of periods since the
-    /// row was written, rounded to the nearest, because earlier periods may have had another length.
+    /// The number of steps that the start of a named period brings an earlier row. It is the number of periods since
+    /// the row was written, rounded to the nearest, because earlier periods may have had another length.
     ///
     /// This rule (to the nearest, and at least one) is never too low. It is one step too high in 3.5 % of the stories
     /// of a model, with debts of many months. A rule of one step only would refuse a deep debt forever: a refusal

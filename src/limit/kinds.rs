@@ -65,10 +65,10 @@ impl Limit {
     /// A budget by periods that callers name, such as the billing period of a customer: `n` tokens come at once when
     /// each period starts.
     ///
-    /// A call that takes tokens, or asks for them, names its period with [`Request::period`](crate::Request::period);
-    /// without one it fails with [`CallError::PeriodMissing`](crate::CallError::PeriodMissing), before any SQL. A key is
-    /// marked with the end of its period. So `credit`, `reset`, `balance`, `settle` and `cancel` need to name none, and
-    /// until that end no definition of another kind that asks the key brings it tokens.
+    /// A call that takes tokens, or asks for them, names its period with [`Request::period`](crate::Request::period).
+    /// Without one it fails with [`CallError::PeriodMissing`](crate::CallError::PeriodMissing), before any SQL. A key
+    /// is marked with the end of its period. So `credit`, `reset`, `balance`, `settle` and `cancel` need to name none,
+    /// and until that end no definition of another kind that asks the key brings it tokens.
     ///
     /// A billing limit takes no reservations.
     ///

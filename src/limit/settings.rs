@@ -65,8 +65,8 @@ impl Limit {
     /// zone. Lets the months of a monthly limit begin `offset` after midnight at the start of the 1st, less than 31
     /// days; a month that has no such day begins on its last.
     ///
-    /// The offset of a window counts modulo the period, in whole microseconds. A zone east of Greenwich starts its day on the UTC
-    /// day before: the offset for midnight at UTC+2 is 22 hours.
+    /// The offset of a window counts modulo the period, in whole microseconds. A zone east of Greenwich starts its day
+    /// on the UTC day before: the offset for midnight at UTC+2 is 22 hours.
     ///
     /// # Panics
     ///

@@ -12,7 +12,8 @@ begin
     delete from tollgate.durable;
     delete from tollgate.limits;
     insert into tollgate.limits (name, kind, rate, period, capacity, max_reserved, start)
-    values (limit_name, kind, rate, case when flow in ('m', 'b') then 0 else period end, case flow when 'w' then 0 else most end, greatest(debt, 0), case when flow <> 'b' then start end);
+    values (limit_name, kind, rate, case when flow in ('m', 'b') then 0 else period end,
+            case flow when 'w' then 0 else most end, greatest(debt, 0), case when flow <> 'b' then start end);
     if value is not null then
         insert into tollgate.durable
         values (0, limit_name, key, 0, value, tollgate._instant(ts), tollgate._instant(full_at), list);
@@ -73,7 +74,9 @@ begin
                                         full_at, now, amount, part, debt, named);
         end if;
     elsif verb in ('settle', 'cancel') then
-        v := tollgate._settle(flow, rate, case when flow in ('b', 'p') then period + (period + 7) / 8 else period end, value, ts, list, full_at, now, until,
+        v := tollgate._settle(flow, rate,
+                              case when flow in ('b', 'p') then period + (period + 7) / 8 else period end, value, ts,
+                              list, full_at, now, until,
                               case when is_late then 0 else amount::numeric - actual end);
         told := 'settled ' || case when v.new_ts is null then amount else actual end;
     else
@@ -82,7 +85,8 @@ begin
         told := 'done ' || v.remaining;
     end if;
     if v.new_ts is not null
-       and (value is null or (v.new_value, v.new_ts, v.full_at, v.mark) is distinct from (value, ts, full_at, list)) then
+       and (value is null
+            or (v.new_value, v.new_ts, v.full_at, v.mark) is distinct from (value, ts, full_at, list)) then
         told := told || ' -> ' || v.new_value || ' ' || v.new_ts || coalesce(v.mark::text, '') || ' ' || v.full_at;
     end if;
     return told || case when by_table <> told then ', but at the tables ' || by_table else '' end;
