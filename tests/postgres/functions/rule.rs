@@ -230,14 +230,15 @@ impl Walk {
     fn name_period(&mut self) {
         let [start, length] = self.named;
         let dice = &mut self.dice;
-        if dice.u32(..3) == 0 {
+        let what = dice.u32(..9);
+        if what < 3 {
             let length = any_length(dice);
             let near = [self.now - length / 2, self.now - dice.i64(0..5 * length), self.now + dice.i64(0..2 * length)];
             let ts = self.row.as_ref().map_or(self.now, |row| row.ts.micros());
             let start = dice.choice([near[0], near[1], near[2], ts, start + length]).unwrap();
             // Within the years in which both ends of the period are instants.
             self.named = [start.clamp(MIN / 2, MAX / 2), length];
-        } else if dice.u32(..3) == 0 {
+        } else if what < 5 {
             let end = self.row.as_ref().and_then(|row| row.list.period_end()).map_or(start, Timestamp::micros);
             let ends = [end, start, start + length, start + 2 * length, start + length / 9 * 8 + length];
             let at = dice.choice(ends).unwrap();
@@ -335,7 +336,7 @@ impl Walk {
         };
         for change in outcome.changes {
             let State { value, ts, full_at, list } = &change.state;
-            let list = list.to_column().as_ref().map_or_else(String::new, array);
+            let list = list.to_column().map_or_else(String::new, |column| array(&column));
             write!(told, " -> {} {}{list} {}", value.micros(), ts.micros(), full_at.micros()).unwrap();
             self.row = Some(change.state);
         }
@@ -368,7 +369,7 @@ fn any_offset(dice: &mut Rng) -> i64 {
     dice.choice([0, 0, 14 * 86_400_000_000, 30 * 86_400_000_000, MONTH - 1]).unwrap()
 }
 
-fn array(column: &Vec<i64>) -> String {
+fn array(column: &[i64]) -> String {
     format!("{{{}}}", column.iter().map(i64::to_string).collect::<Vec<_>>().join(","))
 }
 
@@ -466,7 +467,7 @@ async fn told(conn: &mut PgConnection, vectors: &[Vector]) -> Vec<String> {
         .bind(column!(vector => vector.start))
         .bind(column!(vector => vector.row.as_ref().map(|(value, ..)| *value)))
         .bind(column!(vector => vector.row.as_ref().map(|(_, ts, ..)| *ts)))
-        .bind(column!(vector => vector.row.as_ref().and_then(|(_, _, column, _)| column.as_ref().map(array))))
+        .bind(column!(vector => vector.row.as_ref().and_then(|(_, _, column, _)| column.as_deref().map(array))))
         .bind(column!(vector => vector.row.as_ref().map(|(.., full_at)| *full_at)))
         .bind(column!(vector => vector.now))
         .bind(column!(vector => vector.amount))

@@ -73,7 +73,7 @@ fn a_budget_that_never_ends_is_a_hint() {
     let file = Scratch::new("budgets.toml", limits);
     let told = stdout(&run(tollgate().args(["limits", "check"]).arg(&file.0)));
     let hints: Vec<_> = told.lines().filter(|line| line.starts_with("hint: ")).collect();
-    let remedy = "(for a budget take fixed_window, or name the customer's period in each request)";
+    let remedy = "(for a budget take monthly, billing or fixed_window)";
     assert_eq!(
         hints,
         [
