@@ -1,5 +1,5 @@
-//! Overrides of limits: other numbers, slower, deny or unlimited, for a key or for every key. `choose.rs` says which one
-//! counts, and `Operation::of` in `plan` applies it.
+//! Overrides of limits: other numbers, slower, deny or unlimited, for a key or for every key. `choose.rs` says which
+//! one counts, and `Operation::of` in `plan` applies it.
 
 #![cfg_attr(
     feature = "postgres",

@@ -44,7 +44,8 @@ impl Settling {
         Ok(Self { charges, rows, end })
     }
 
-    /// The cost of each charge of a receipt, from an actual cost for each request. A request without one stays as it is.
+    /// The cost of each charge of a receipt, from an actual cost for each request. A request without one stays as it
+    /// is.
     pub(super) fn costs(
         receipt: &Receipt,
         cost: impl Fn(usize, &[Charge]) -> Result<Option<Tokens>, CallError>,

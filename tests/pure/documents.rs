@@ -153,7 +153,31 @@ fn each_promise_is_tested_by_the_short_run() {
     assert_eq!(count, 9);
 }
 
-/// The pages for people that are part of the repository.
+/// Where nobody but this test misses a verb.
+#[test]
+fn each_verb_is_named_where_verbs_are_listed() {
+    let limiter = read("src/limiter/verbs.rs");
+    let lists = [
+        "CHANGELOG.md",
+        "README.md",
+        "docs/api/tollgate.txt",
+        "src/gate/mod.rs",
+        "src/lib.rs",
+        "tests/postgres/gate/verbs/kinds.rs",
+        "tests/postgres/orders/verb.rs",
+    ];
+    let lists = lists.map(|path| (path, read(path)));
+    let named = limiter.split("\n    pub async fn ").skip(1).filter_map(|rest| rest.split(['(', '<']).next());
+    let verbs: Vec<_> = named.filter(|verb| !verb.ends_with("_each")).collect();
+    assert!(verbs.len() > 10, "{verbs:?}");
+    for (path, text) in &lists {
+        let words: HashSet<_> = text.split(|letter: char| !letter.is_alphanumeric() && letter != '_').collect();
+        for verb in &verbs {
+            assert!(words.contains(verb), "{path} does not name `{verb}`");
+        }
+    }
+}
+
 /// PostgreSQL lets everybody call a new function, from the commit on.
 #[test]
 fn each_example_of_a_function_with_its_owners_rights_revokes_first() {
@@ -174,6 +198,7 @@ fn each_example_of_a_function_with_its_owners_rights_revokes_first() {
     assert_eq!(found, 2);
 }
 
+/// The pages for people that are part of the repository.
 fn pages() -> impl Iterator<Item = PathBuf> {
     let pages = ["CHANGELOG.md", "CONTRIBUTING.md", "DESIGN.md", "README.md", "SECURITY.md"];
     pages.map(|page| Path::new(ROOT).join(page)).into_iter().chain(files(&Path::new(ROOT).join("docs"), "md"))
