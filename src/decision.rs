@@ -80,7 +80,8 @@ pub struct Grant {
     #[serde(default)]
     pub alternative: usize,
     /// The tokens that remain; with several limits, the least of them. For a cost that was [split](crate::split), the
-    /// tokens that its limits could still give together.
+    /// tokens that its limits could still give together. A [meter](crate::Limit::meter) bounds nothing: alone, it
+    /// leaves [`Tokens::MAX`].
     pub remaining: Tokens,
     /// The reading of the clock that decided.
     pub observed_at: DateTime<Utc>,

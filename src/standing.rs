@@ -66,7 +66,8 @@ impl Standing {
     ///
     /// # Errors
     ///
-    /// [`CrossedError`] for a limit with shards, for a wallet, and for a share that is not above 0 and at most 1.
+    /// [`CrossedError`] for a limit with shards, for a wallet and a meter, and for a share that is not above 0
+    /// and at most 1.
     ///
     /// # Example
     ///
@@ -105,6 +106,9 @@ pub enum CrossedError {
     /// The limit is a wallet.
     #[error("a wallet has no capacity to have a share of (compare its balance)")]
     Wallet,
+    /// The limit is a meter.
+    #[error("a meter has no capacity to have a share of (ask the limit that is charged beside it)")]
+    Meter,
 }
 
 /// Whether a balance fell from at or above a share of the capacity to below it.
@@ -113,8 +117,10 @@ pub enum CrossedError {
 /// and nothing has to be remembered. The balance before is that of the decision, refilled and cut. Debits and overages
 /// report their falls, too: with grants alone, 33 704 of 100 000 stories of a model had a fall that no caller saw.
 pub(crate) fn fell_below(limit: &Limit, share: f64, fall: Option<(Tokens, Tokens)>) -> Result<bool, CrossedError> {
-    if limit.kind == LimitKind::Wallet {
-        return Err(CrossedError::Wallet);
+    match limit.kind {
+        LimitKind::Wallet => return Err(CrossedError::Wallet),
+        LimitKind::Meter => return Err(CrossedError::Meter),
+        _ => {}
     }
     if limit.shards > 1 {
         return Err(CrossedError::Shards);

@@ -70,7 +70,11 @@ fn fields(limit: &Limit) -> Value {
 
 /// A rested key has all of the limit, and no more.
 fn expect_answer(limit: &Limit) {
-    let most = if limit.kind == LimitKind::Wallet { limit.max_reserved } else { limit.most() };
+    let most = match limit.kind {
+        LimitKind::Meter => Tokens::MAX,
+        LimitKind::Wallet => limit.max_reserved,
+        _ => limit.most(),
+    };
     let ask = |cost: Tokens| {
         let (request, now) = (limit.key("k").cost(cost), Timestamp::from_micros(0));
         let is_billing = limit.kind == LimitKind::Billing;

@@ -1,7 +1,7 @@
 use std::time::Duration;
 
 use chrono::{DateTime, Utc};
-use tollgate::{Decision, Denied, Grant, Limit, Reservation, Standing};
+use tollgate::{Decision, Denied, Grant, Limit, LimitKind, Reservation, Standing};
 
 use crate::policy::Policy;
 
@@ -31,12 +31,13 @@ impl<'d> Facts<'d> {
     /// Lists the policies of these limits first, even if no decision mentions them. A refusal from memory mentions only
     /// the limits that refused. For a limit that a decision mentions, the numbers that counted there are listed.
     pub fn announcing(mut self, limits: impl IntoIterator<Item = &'d Limit>) -> Self {
-        self.limits.extend(limits);
+        self.limits.extend(limits.into_iter().filter(|limit| is_told(limit)));
         self
     }
 
     fn standings_at(observed_at: DateTime<Utc>, standings: &'d [Standing]) -> Self {
-        let dated = standings.iter().map(|standing| DatedStanding { standing, observed_at });
+        let told = standings.iter().filter(|standing| is_told(&standing.limit));
+        let dated = told.map(|standing| DatedStanding { standing, observed_at });
         Self { standings: dated.collect(), ..Self::default() }
     }
 
@@ -115,6 +116,11 @@ macro_rules! decisions {
     )*};
 }
 decisions!(Grant, Reservation);
+
+/// Whether clients hear of a limit. A meter refuses nobody, and as it never has tokens left, they would stop for ever.
+fn is_told(limit: &Limit) -> bool {
+    limit.kind != LimitKind::Meter
+}
 
 fn add<'l>(policies: &mut Vec<Policy>, limits: impl IntoIterator<Item = &'l Limit>) {
     for policy in limits.into_iter().map(Policy::from) {

@@ -85,10 +85,11 @@ impl Terms {
             LimitKind::Monthly => Flow::Month { offset: limit.start.map_or(0, in_micros) },
             LimitKind::Billing => Flow::Unnamed,
             LimitKind::Concurrency => Flow::Leased,
-            LimitKind::Wallet => Flow::Wallet,
+            LimitKind::Meter | LimitKind::Wallet => Flow::Wallet,
         };
         let most = if flow == Flow::Wallet { Tokens::MAX } else { limit.most() };
-        let [rate, capacity, max_reserved] = [limit.rate, most, limit.max_reserved].map(Tokens::micros);
+        let deepest = if limit.kind == LimitKind::Meter { Tokens::MAX } else { limit.max_reserved };
+        let [rate, capacity, max_reserved] = [limit.rate, most, deepest].map(Tokens::micros);
         // Some kinds have no period, but some statement divides by the period.
         Self { rate, period: period.max(1), capacity, max_reserved, flow }
     }

@@ -72,6 +72,9 @@ pub enum CallError {
     /// [`Limit::MAX_PERIOD`](crate::Limit::MAX_PERIOD).
     #[error("the period that is named is shorter than a second, or longer than 1000 years")]
     PeriodOutOfRange,
+    /// A [`meter`](crate::Limit::meter) is reset, which would erase what a customer is billed for.
+    #[error("a meter is not reset, because that would erase a bill (correct it by a credit)")]
+    ResetOfMeter,
     /// The span has a fraction of a microsecond.
     #[error("the span is not a whole number of microseconds")]
     SpanNotWholeMicros,

@@ -149,11 +149,16 @@ impl Limit {
         Self::define(name, LimitKind::Wallet, 0, Duration::ZERO)
     }
 
-    /// A [wallet](Self::wallet) whose overdraft has no bound: it refuses nobody, and counts what is used.
+    /// Counts what is used, and refuses nobody.
     ///
     /// Charge it in the same call as the limits, with the month as the first part of its key: then a settlement or a
     /// lapse corrects both. [`Balance::used`](crate::Balance::used) has the used tokens of a key, and `tollgate usage`
     /// lists those of all keys. As one row counts for a key, calls of one key take turns.
+    ///
+    /// `credit` and `debit` correct it. It takes no [`reset`](crate::Limiter::reset), because that would erase a bill
+    /// ([`CallError::ResetOfMeter`](crate::CallError::ResetOfMeter)), and no override. As the last of a
+    /// [`first_of`](crate::first_of) or a [`split`](crate::split) it counts the use beyond a plan. Its row is that of a
+    /// [wallet](Self::wallet) whose overdraft has no bound, so a wallet may become a meter.
     ///
     /// ```
     /// use tollgate::{Limit, MINUTE};
@@ -171,6 +176,6 @@ impl Limit {
     /// Where a [`LimitFault`] applies.
     #[track_caller]
     pub const fn meter(name: &'static str) -> Self {
-        Self::wallet(name).unbounded_reservations()
+        Self::define(name, LimitKind::Meter, 0, Duration::ZERO)
     }
 }

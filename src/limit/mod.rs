@@ -32,6 +32,7 @@ pub(crate) use spec::{micros, period_fault};
 /// | [`sliding_window`](Self::sliding_window) | each grant, one `period` later | `n`: never more in any period |
 /// | [`concurrency`](Self::concurrency) | each grant, as it is released or its `lease` ends | `n`: never more at once |
 /// | [`wallet`](Self::wallet) | by credits alone | none |
+/// | [`meter`](Self::meter) | not: it counts what is used | none |
 ///
 /// Windows of different keys start at different instants, unless [`start`](Self::start) aligns them. If the capacity is
 /// above the rate, unused tokens roll over. A stepped bucket steps at whole periods after the key's first use.

@@ -41,11 +41,11 @@ pub struct LimitSpec {
     /// How tokens come back.
     pub kind: LimitKind,
     /// How many tokens come back in each period; for a concurrency limit, how many can be held at once. It must be
-    /// positive, except for a wallet, which has none.
+    /// positive, except for a wallet and a meter, which have none.
     #[serde(default)]
     pub rate: Tokens,
     /// The period, or the lease of a concurrency limit, from one microsecond to a thousand years, in whole
-    /// microseconds. Zero for a kind without a period of its own: a wallet, a monthly and a billing limit.
+    /// microseconds. Zero for a kind without a period of its own: a wallet, a meter, a monthly and a billing limit.
     #[serde(default, with = "written::span", alias = "per", alias = "lease")]
     pub period: Duration,
     /// The most that a rested key can spend at once; the rate if not given.
@@ -131,8 +131,8 @@ impl LimitSpec {
 
     /// Its first fault, except for one of its name.
     pub(super) const fn fault(&self) -> Option<LimitFault> {
-        if matches!(self.kind, LimitKind::Wallet) {
-            return self.wallet_fault();
+        if self.kind.is_money() {
+            return self.money_fault();
         }
         let of_period = if self.kind.has_period() { period_fault(self.period) } else { self.calendar_fault() };
         if of_period.is_some() {
@@ -196,9 +196,12 @@ impl LimitSpec {
         }
     }
 
-    const fn wallet_fault(&self) -> Option<LimitFault> {
+    const fn money_fault(&self) -> Option<LimitFault> {
         let sized = self.rate.micros() != 0 || !self.period.is_zero() || self.most().micros() != 0;
-        if sized || self.start.is_some() || self.resolution.is_some() || self.shards != 1 {
+        let has_more = sized || self.start.is_some() || self.resolution.is_some() || self.shards != 1;
+        if matches!(self.kind, LimitKind::Meter) && (has_more || self.max_reserved.micros() != 0) {
+            Some(LimitFault::MeterWithMore)
+        } else if has_more {
             Some(LimitFault::WalletWithMore)
         } else if matches!(self.storage, Storage::Ephemeral) {
             Some(LimitFault::EphemeralWallet)
@@ -221,6 +224,8 @@ pub enum LimitKind {
     Concurrency,
     /// [`Limit::fixed_window`].
     FixedWindow,
+    /// [`Limit::meter`].
+    Meter,
     /// [`Limit::monthly`].
     Monthly,
     /// [`Limit::sliding_window`].
@@ -235,10 +240,11 @@ pub enum LimitKind {
 
 impl LimitKind {
     /// All of them.
-    pub const ALL: [Self; 8] = [
+    pub const ALL: [Self; 9] = [
         Self::Billing,
         Self::Concurrency,
         Self::FixedWindow,
+        Self::Meter,
         Self::Monthly,
         Self::SlidingWindow,
         Self::SteppedBucket,
@@ -246,11 +252,17 @@ impl LimitKind {
         Self::Wallet,
     ];
 
-    /// Whether its definition says how long a period is. A wallet has no period; those of a monthly and of a billing
-    /// limit are the calendar's.
+    /// Whether its definition says how long a period is. A wallet and a meter have no period; those of a monthly and of
+    /// a billing limit are the calendar's.
     #[must_use]
     pub const fn has_period(self) -> bool {
-        !matches!(self, Self::Wallet | Self::Monthly | Self::Billing)
+        !matches!(self, Self::Billing | Self::Meter | Self::Monthly | Self::Wallet)
+    }
+
+    /// Whether its rows count money, to which time brings nothing: those of a wallet and of a meter.
+    #[must_use]
+    pub const fn is_money(self) -> bool {
+        matches!(self, Self::Meter | Self::Wallet)
     }
 
     /// Whether its rate can be slowed down. Of a month's tokens all come at once, so a lower rate for an hour would
@@ -266,6 +278,7 @@ impl fmt::Display for LimitKind {
             Self::Billing => "billing limit",
             Self::Concurrency => "concurrency limit",
             Self::FixedWindow => "fixed window",
+            Self::Meter => "meter",
             Self::Monthly => "monthly limit",
             Self::SlidingWindow => "sliding window",
             Self::SteppedBucket => "stepped bucket",

@@ -55,6 +55,9 @@ pub use fault::{FileFault, LimitsError, UnknownLimit};
 /// kind = "wallet"            # holds what is credited to it, and has neither a rate nor a period
 /// overdraft = 50             # how deep calls may take it below zero; the same field as `max_reserved`
 ///
+/// [llm_usage]
+/// kind = "meter"             # counts what is used; it has nothing but its name
+///
 /// [llm_tokens]
 /// kind = "token_bucket"
 /// rate = 40_000

@@ -4,7 +4,7 @@ use chrono::{DateTime, Utc};
 
 use super::applied::AppliedOverride;
 use super::row::Override;
-use crate::limit::Limit;
+use crate::limit::{Limit, LimitKind};
 
 /// What all live overrides make of a limit for a key: its own, then those for every key, each group with the latest
 /// first. A deny counts before unlimited, and both count before numbers. Numbers that do not apply are passed over. Of
@@ -13,12 +13,16 @@ use crate::limit::Limit;
 /// An override that is set later does not lift a deny. Numbers of a key beat those for every key, whenever they were
 /// set; otherwise a campaign for all would end each contract. The ruling and the numbers are found apart, so that under
 /// a deny the balance still follows the contract. Numbers of another kind do not apply; otherwise a deploy that changes
-/// a kind would be an outage for each customer with numbers of his own.
+/// a kind would be an outage for each customer with numbers of his own. Nothing applies to a meter: it may have been a
+/// wallet, and an unlimited one would lose a bill.
 pub(super) fn applied<'a, L: Iterator<Item = &'a Override>>(
     limit: &Limit,
     now: DateTime<Utc>,
     live: impl Fn() -> L,
 ) -> Option<AppliedOverride> {
+    if limit.kind == LimitKind::Meter {
+        return None;
+    }
     let (ruling, by_ruling) = live().filter_map(|said| Some((said.ruling()?, &said.label))).max().unzip();
     let (numbers, by_numbers) = live().find_map(|said| Some((said.renumbered(limit)?, &said.label))).unzip();
     let (share, by_share) = live().filter_map(|said| Some((said.share(now)?, &said.label))).min().unzip();

@@ -34,6 +34,12 @@ pub enum OverrideError {
         /// The limit's name.
         limit: String,
     },
+    /// The limit is a [meter](Limit::meter), to which no override applies.
+    #[error("limit {limit:?} is a meter, which refuses nobody and has no numbers (override the limit beside it)")]
+    Meter {
+        /// The limit's name.
+        limit: String,
+    },
     /// The label is longer than 255 bytes, or has a NUL.
     #[error("an override of limit {limit:?} needs a label of up to 255 bytes without NUL (or none)")]
     Label {

@@ -17,7 +17,7 @@ use crate::DAY;
 use crate::algebra::Timestamp;
 use crate::call::Request;
 use crate::key::Key;
-use crate::limit::Limit;
+use crate::limit::{Limit, LimitKind};
 use crate::session::{self, Right};
 
 /// # Following the other side
@@ -42,8 +42,9 @@ impl Overrides {
     ///
     /// # Errors
     ///
-    /// [`OverrideError::SlowDown`] for a number out of its range, a wallet and a concurrency limit, before any SQL.
-    /// [`OverrideError::Key`], [`OverrideError::NotWatched`], and the database's errors.
+    /// [`OverrideError::SlowDown`] for a number out of its range, a wallet and a concurrency limit, and
+    /// [`OverrideError::Meter`], before any SQL. [`OverrideError::Key`], [`OverrideError::NotWatched`], and the
+    /// database's errors.
     ///
     /// # Example
     ///
@@ -88,7 +89,7 @@ impl Overrides {
     ///
     /// # Errors
     ///
-    /// [`OverrideError::Key`], [`OverrideError::NotWatched`], and the database's errors.
+    /// [`OverrideError::Meter`], [`OverrideError::Key`], [`OverrideError::NotWatched`], and the database's errors.
     pub async fn pause_until(&self, request: Request, at: DateTime<Utc>) -> Result<Option<Override>, OverrideError> {
         self.pause(request, at, None).await
     }
@@ -166,5 +167,9 @@ impl Overrides {
 }
 
 fn asked(request: &Request) -> Result<(&Limit, &Key), OverrideError> {
-    request.target().map_err(|source| OverrideError::Key { limit: request.limit().name().to_owned(), source })
+    let (limit, named) = (request.limit(), || request.limit().name().to_owned());
+    if limit.kind == LimitKind::Meter {
+        return Err(OverrideError::Meter { limit: named() });
+    }
+    request.target().map_err(|source| OverrideError::Key { limit: named(), source })
 }

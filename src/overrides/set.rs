@@ -8,7 +8,7 @@ use super::row::Override;
 use super::table::{self, micros};
 use crate::algebra::Timestamp;
 use crate::key::{Key, KeyError, ToKey};
-use crate::limit::Limit;
+use crate::limit::{Limit, LimitKind};
 
 /// An override to be set. Only a role with the right to may set it (`tollgate migrate up --grant-operator ROLE`).
 ///
@@ -39,6 +39,7 @@ use crate::limit::Limit;
 #[must_use = "nothing is overridden until `set` is called"]
 pub struct NewOverride {
     limit: String,
+    is_meter: bool,
     effect: &'static str,
     numbers: Option<Limit>,
     key: Result<Option<Key>, KeyError>,
@@ -53,23 +54,24 @@ pub struct NewOverride {
 impl NewOverride {
     /// Denies all calls, for every key unless a [key](Self::key) is named.
     pub fn deny(limit: &Limit) -> Self {
-        Self::new(limit.name(), "deny", None)
+        Self::new(limit, "deny", None)
     }
 
     /// Grants all calls, and charges nothing.
     pub fn unlimited(limit: &Limit) -> Self {
-        Self::new(limit.name(), "unlimited", None)
+        Self::new(limit, "unlimited", None)
     }
 
     /// Replaces the numbers of a limit by those of this one: rate, period, capacity and `max_reserved`. This one must
     /// have the name and the kind of the limit that is overridden. Its other settings do not count.
     pub fn numbers(limit: &Limit) -> Self {
-        Self::new(limit.name(), "numbers", Some(limit.clone()))
+        Self::new(limit, "numbers", Some(limit.clone()))
     }
 
-    fn new(limit: &str, effect: &'static str, numbers: Option<Limit>) -> Self {
+    fn new(limit: &Limit, effect: &'static str, numbers: Option<Limit>) -> Self {
         Self {
-            limit: limit.to_owned(),
+            limit: limit.name().to_owned(),
+            is_meter: limit.kind == LimitKind::Meter,
             effect,
             numbers,
             key: Ok(None),
@@ -144,8 +146,11 @@ impl NewOverride {
     /// [`OverrideError`]. An override that [begins later](Self::from) cannot replace one that is live
     /// ([`OverrideError::Rejected`]): it would end that one now.
     pub async fn set(self, conn: &mut PgConnection) -> Result<OverrideSet, OverrideError> {
-        let Self { limit, effect, numbers, key, label, starts_at, ends_at, lasting, reason, set_by } = self;
+        let Self { limit, is_meter, effect, numbers, key, label, starts_at, ends_at, lasting, reason, set_by } = self;
         let named = || limit.clone();
+        if is_meter {
+            return Err(OverrideError::Meter { limit: named() });
+        }
         let key = key.map_err(|source| OverrideError::Key { limit: named(), source })?;
         if !(1..=500).contains(&reason.len()) || reason.contains('\0') {
             return Err(OverrideError::Reason { limit: named() });

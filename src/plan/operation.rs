@@ -94,6 +94,9 @@ impl Operation {
             Verb::Credit(call) => Self::adjust(call, CallKind::Credit, Adjustment::Credit),
             Verb::Debit(call) => Self::adjust(by_period(call)?, CallKind::Debit, Adjustment::Debit),
             Verb::GiveBack(request, rest) => Self::adjust(request, CallKind::Consume, |_| Adjustment::GiveBack(rest)),
+            Verb::Reset(request) if request.limit().kind == LimitKind::Meter => {
+                Err(Error::of_call(&request.limit().name, CallError::ResetOfMeter))
+            }
             Verb::Reset(request) => Self::adjust(request, CallKind::Consume, |_| Adjustment::Reset),
             Verb::Look(request) => Self::adjust(request, CallKind::Consume, |_| Adjustment::Look),
             Verb::Settle(receipt, actual) => {
@@ -352,7 +355,7 @@ impl Operation {
             Action::Check(_) => false,
             Action::Adjust(Item { target, action }) => match action {
                 Adjustment::Debit(cost) => *cost > Tokens::ZERO,
-                Adjustment::Credit(_) => target.limit.kind == LimitKind::Wallet || target.rows.count > 1,
+                Adjustment::Credit(_) => target.limit.kind.is_money() || target.rows.count > 1,
                 Adjustment::GiveBack(_) | Adjustment::Reset => target.rows.count > 1,
                 Adjustment::Look => false,
             },
@@ -385,7 +388,7 @@ impl Operation {
             (target.rows.count, target.limit) = (1, target.limit.clone().fraction(millionths));
         }
         let is_no_bucket =
-            |item: &Item<Ask>| matches!(item.target.limit.kind, LimitKind::Concurrency | LimitKind::Wallet);
+            |item: &Item<Ask>| item.target.limit.kind.is_money() || item.target.limit.kind == LimitKind::Concurrency;
         let check =
             |items: &[Item<Ask>]| if items.iter().any(is_no_bucket) { Err(()) } else { possible(items).map_err(drop) };
         keep_right(items, check).is_ok().then_some(Self { slot: None, ..self })

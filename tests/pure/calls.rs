@@ -3,6 +3,7 @@
 mod bounds;
 mod definitions;
 mod formats;
+mod meters;
 mod repeats;
 mod settlements;
 mod story;

@@ -239,6 +239,20 @@ fn a_wallet_has_neither_a_rate_nor_a_period() {
 }
 
 #[test]
+fn a_meter_is_one_word() {
+    let read = |text: &str| Limits::from_toml(text).map(|limits| limits.get("usage").unwrap().clone());
+    assert_eq!(read("[usage]\nkind = 'meter'").unwrap(), Limit::meter("usage"));
+    let json = serde_json::to_string(&Limit::meter("usage")).unwrap();
+    assert_eq!(serde_json::from_str::<Limit>(&json).unwrap(), Limit::meter("usage"));
+    for more in ["rate = 5", "capacity = 5", "per = '1h'", "start = '1h'", "shards = 2", "overdraft = 'unbounded'"] {
+        let told = read(&format!("[usage]\nkind = 'meter'\n{more}")).unwrap_err().to_string();
+        assert!(told.contains("a meter has a name and nothing else"), "{more}: {told}");
+    }
+    let told = read("[usage]\nkind = 'meter'\nstorage = 'ephemeral'").unwrap_err().to_string();
+    assert!(told.contains("a wallet or a meter is durable"), "{told}");
+}
+
+#[test]
 fn the_example_file_is_sound() {
     let limits = Limits::from_file("examples/tollgate.toml").unwrap();
     assert_eq!(limits.get("send_message").unwrap().spec().rate, Tokens::new(10));

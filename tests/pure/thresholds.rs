@@ -72,6 +72,7 @@ fn a_repeat_and_a_check_are_told_of_no_fall_and_some_limits_have_none() {
     for (limit, share, error) in [
         (Limit::token_bucket("spread", 10, SECOND).shards(2), 0.5, CrossedError::Shards),
         (Limit::wallet("wallet").overdraft(5), 0.5, CrossedError::Wallet),
+        (Limit::meter("usage"), 0.5, CrossedError::Meter),
         (Limit::token_bucket("plain", 10, SECOND), 0.0, CrossedError::Share),
         (Limit::token_bucket("plain", 10, SECOND), f64::NAN, CrossedError::Share),
         (Limit::token_bucket("plain", 10, SECOND), 1.000_001, CrossedError::Share),

@@ -31,7 +31,7 @@ fn expression(limit: &Limit) -> String {
     ];
     let methods: String = methods.into_iter().flatten().collect();
     let (kind, name) = (constructor(limit.kind), limit.name());
-    if limit.kind == LimitKind::Wallet {
+    if limit.kind.is_money() {
         return format!("Limit::{kind}({name:?}){methods}");
     }
     // Where the rate has a fraction, `rate_and_capacity` says it.
@@ -103,6 +103,7 @@ mod tests {
             Limit::sliding_window("their \"api\"", 100, Duration::from_micros(7)).resolution(10),
             Limit::concurrency("renders", 8, Duration::from_secs(30)),
             Limit::wallet("credits").overdraft(50),
+            Limit::meter("usage"),
         ];
         assert_eq!(
             constant(&Limit::token_bucket("per-user 7", 1, SECOND)),

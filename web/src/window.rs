@@ -46,6 +46,7 @@ impl Window {
             LimitKind::SlidingWindow => (Counts::Kept(period), rate),
             LimitKind::Concurrency => (Counts::Held, rate),
             LimitKind::Monthly => (Counts::Kept(SHORTEST_MONTH), capacity + reserved + rate),
+            LimitKind::Meter => (Counts::Ever, i64::MAX.into()),
             _ => (Counts::Ever, funds + reserved),
         };
         let mut window = Self { counts, start, bound, used: 0, counted: VecDeque::new(), points: Vec::new() };

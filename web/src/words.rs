@@ -13,11 +13,10 @@ pub(crate) type Words = [(String, String)];
 
 /// Reads a limit as the reader of limits files does: field by field, so that each fault is reported at its field.
 pub(crate) fn limit(place: &str, name: &str, words: &Words) -> Result<Limit, Vec<Fault>> {
-    let is_wallet = words.iter().any(|(field, word)| field == "kind" && word == "wallet");
-    let mut read: Vec<(&str, &str)> = if is_wallet {
-        vec![("name", "valid"), ("kind", "wallet")]
-    } else {
-        vec![("name", "valid"), ("kind", "fixed_window"), ("rate", "1"), ("per", "1s")]
+    let money = words.iter().find(|(field, word)| field == "kind" && ["meter", "wallet"].contains(&word.as_str()));
+    let mut read: Vec<(&str, &str)> = match money {
+        Some((_, kind)) => vec![("name", "valid"), ("kind", kind)],
+        None => vec![("name", "valid"), ("kind", "fixed_window"), ("rate", "1"), ("per", "1s")],
     };
     let mut faults = Vec::new();
     for (field, word) in words {
@@ -34,7 +33,7 @@ pub(crate) fn limit(place: &str, name: &str, words: &Words) -> Result<Limit, Vec
             Err(message) => faults.push(Fault::of(format!("{place}.{field}"), message)),
         }
     }
-    for (field, example) in [("rate", "10"), ("per", "1m")].iter().filter(|_| !is_wallet) {
+    for (field, example) in [("rate", "10"), ("per", "1m")].iter().filter(|_| money.is_none()) {
         if !words.iter().any(|(given, _)| given == field || (given == "lease" && *field == "per")) {
             faults.push(Fault::of(format!("{place}.{field}"), format!("it is missing (write {example})")));
         }

@@ -182,6 +182,25 @@ fn all_policies_are_listed_and_the_limit_that_is_nearest_to_exhaustion() {
     assert_eq!(text(&headers, "ratelimit"), r#""burst";r=99;t=1, "daily";r=999;t=86400, "tokens";r=31000;t=1"#);
 }
 
+/// A mirror goes by what it is told: where it heard that a meter has nothing left, it held its client back for ever.
+#[test]
+fn a_meter_is_told_in_no_field() {
+    let (plan, usage) = (Limit::fixed_window("plan", 10, DAY).start(Duration::ZERO), Limit::meter("llm_usage"));
+    let mut world = World::default();
+    let mut ask = |cost: u32| world.consume([usage.global().cost(cost), plan.global().cost(cost)], millis(0));
+    for decision in [ask(4), ask(9)] {
+        for fields in [Fields::default().all(), Fields::new(Format::Draft7), Fields::new(Format::XRateLimit)] {
+            let alone = Facts::from(&decision).announcing([&usage]);
+            let told = format!("{:?}", fields.of(alone));
+            assert!(told.contains("plan") || told.contains("remaining"), "{told}");
+            assert!(!told.contains("usage") && !told.contains("remaining=0"), "{told}");
+        }
+        assert_eq!(text(&Fields::default().of(&decision), "ratelimit"), r#""plan";r=6;t=86400"#);
+    }
+    let decision = world.consume([usage.global()], millis(0));
+    assert!(Fields::default().of(&decision).is_empty(), "nothing bounds the client");
+}
+
 #[test]
 fn the_numbers_that_counted_are_told_and_not_those_that_were_announced() {
     let [written, counted] = [10, 1_000].map(|tokens| Limit::token_bucket("api", tokens, SECOND));

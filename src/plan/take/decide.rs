@@ -7,6 +7,7 @@ use crate::algebra::{Ask, Lacking, Piece, Timestamp, TooDeep, Verdict};
 use crate::call::Given;
 use crate::decision::{Denied, DeniedBy, Grant, Source};
 use crate::error::{Error, FitError};
+use crate::limit::LimitKind;
 use crate::plan::answer::Answer;
 use crate::plan::ledger::{Ledger, unfit};
 use crate::plan::stored_call::CallSlot;
@@ -105,7 +106,8 @@ impl Ledger<'_> {
         taken: Vec<ItemCharges>,
         slot: Option<&CallSlot>,
     ) -> Answer {
-        let remaining = taken.iter().map(|taken| taken.remaining).min().unwrap_or(Tokens::MAX);
+        let bounded = items.iter().zip(&taken).filter(|(item, _)| item.target.limit.kind != LimitKind::Meter);
+        let remaining = bounded.map(|(_, taken)| taken.remaining).min().unwrap_or(Tokens::MAX);
         // A grant is dated by its earliest row: with a later date a window would give back tokens that it has refilled.
         let decided_at = taken.iter().map(|taken| taken.at).min().unwrap_or(self.now);
         // An item that is ready at the instant of its row is ready at once, also where the clock stands behind the row.

@@ -4,6 +4,7 @@ use crate::algebra::Ask;
 use crate::call::StoredCall;
 use crate::decision::{Grant, Source};
 use crate::error::Error;
+use crate::limit::LimitKind;
 use crate::plan::answer::Answer;
 use crate::plan::ledger::Ledger;
 use crate::plan::stored_call::{CallSlot, Role};
@@ -37,11 +38,12 @@ impl Ledger<'_> {
         let of_alternative = || items.iter().filter(|item| item.action.place.alternative == given.alternative);
         let told = of_alternative().filter(|item| !item.target.is_unlimited());
         let standings: Vec<_> = told.map(|item| self.standing(item, sized(item))).collect();
+        let bounded = standings.iter().filter(|standing| standing.limit.kind != LimitKind::Meter);
         let first = of_alternative().next().map_or(Tokens::ZERO, |item| item.action.cost());
         let grant = Grant {
             amount: given.part.unwrap_or(first),
             alternative: given.alternative.unwrap_or(0),
-            remaining: standings.iter().map(|standing| standing.remaining).min().unwrap_or(Tokens::MAX),
+            remaining: bounded.map(|standing| standing.remaining).min().unwrap_or(Tokens::MAX),
             observed_at: self.now.into(),
             decided_at: row.charged_at.max(self.now).into(),
             source: Source::Repeated,
