@@ -56,6 +56,7 @@ begin
         then 'it ends before it starts, or is over'
         when effect <> 'numbers' and num_nonnulls(rate, period, capacity, max_reserved, kind) > 0
         then 'only numbers have a rate, a period, a capacity, max_reserved and a kind'
+        when d.kind = 'meter' then 'it is a meter, which refuses nobody and has no numbers'
         when effect = 'numbers' and kind <> d.kind
         then format('it is a %s, and these are numbers of a %s', d.kind, kind)
         when max_reserved > 0 and d.storage = 'ephemeral' then 'an ephemeral limit takes no reservations' end;
@@ -145,7 +146,8 @@ begin
         when (cool_down between '0' and '1 day') is not true
         then 'cool_down is the time between two cuts, of one day at most'
         when exists (select from tollgate.limits l where l.name = limit_name collate "C"
-                                                     and l.kind in ('wallet', 'concurrency', 'monthly', 'billing'))
+                                                     and l.kind in ('meter', 'wallet', 'concurrency', 'monthly',
+                                                                'billing'))
         then 'it has no rate that could be slowed down' end;
     if fault is not null then
         raise exception using errcode = 'TG002', message = format('limit %L: %s', limit_name, fault);
@@ -194,6 +196,9 @@ declare
 begin
     if num_nonnulls(until, lasting) <> 1 then
         raise exception using errcode = 'TG002', message = format('limit %L: say until or lasting', limit_name);
+    elsif exists (select from tollgate.limits l where l.name = limit_name collate "C" and l.kind = 'meter') then
+        raise exception using errcode = 'TG002', message = format(
+            'limit %L: it is a meter, which refuses nobody', limit_name);
     end if;
     for attempt in 0 .. 2 loop
         if attempt = 1 then

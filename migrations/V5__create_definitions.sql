@@ -17,19 +17,22 @@ create table tollgate.limits (
     flow         "char" not null generated always as (
         case when shards > 1 then '-' when kind = 'token_bucket' then 'c' when kind = 'stepped_bucket' then 'f'
              when kind = 'fixed_window' then 'g' when kind = 'monthly' then 'm' when kind = 'billing' then 'b'
-             when kind = 'wallet' then 'w' else '-' end::"char") stored,
+             when kind in ('meter', 'wallet') then 'w' else '-' end::"char") stored,
 
     constraint a_name_has_1_to_255_bytes check (octet_length(name) between 1 and 255),
     constraint a_kind_is_known check (kind in ('token_bucket', 'fixed_window', 'stepped_bucket', 'sliding_window',
-                                               'concurrency', 'monthly', 'billing', 'wallet')),
+                                               'concurrency', 'monthly', 'billing', 'meter', 'wallet')),
     constraint a_storage_is_ephemeral_or_durable check (storage in ('ephemeral', 'durable')),
     constraint numbers_are_in_range check (capacity >= 0 and max_reserved >= 0 and shards between 1 and 64
                                            and (kind <> 'concurrency' or rate <= 1000000000)),
     constraint a_rate_and_a_period_are_positive check (
-        kind = 'wallet' or rate >= shards and (kind in ('monthly', 'billing') and period = 0
-                           or kind not in ('monthly', 'billing') and period between 1 and 31536000000000000)),
+        kind in ('meter', 'wallet')
+        or rate >= shards and (kind in ('monthly', 'billing') and period = 0
+                              or kind not in ('monthly', 'billing') and period between 1 and 31536000000000000)),
     constraint a_wallet_has_no_size_and_is_durable check (
-        kind <> 'wallet' or rate = 0 and period = 0 and capacity = 0 and shards = 1 and storage = 'durable'),
+        kind not in ('meter', 'wallet')
+        or rate = 0 and period = 0 and capacity = 0 and shards = 1 and storage = 'durable'),
+    constraint a_meter_has_no_overdraft check (kind <> 'meter' or max_reserved = 0),
     constraint a_start_is_of_a_fixed_window_or_of_months check (
         start is null or kind = 'fixed_window' and start between 0 and period - 1
         or kind = 'monthly' and start between 0 and 2678399999999),

@@ -6,16 +6,18 @@
 create function tollgate._parts() returns int4 language sql immutable as 'select 0';
 
 -- A definition, as it is for a key; no row if there is none. `is_overridden`: it may have an override, which
--- _overridden() applies.
+-- _overridden() applies. A meter is a wallet whose overdraft has no bound, and has no override.
 create function tollgate._limit(limit_name text, of_key text)
 returns table (kind text, shards int2, storage text, flow "char", rate int8, period int8, most int8, max_reserved int8,
                phase int8, is_overridden bool, effect text, ends_at timestamptz) language sql stable as $$
     select d.kind, d.shards, d.storage, d.flow, d.rate, case d.flow when 'm' then 2678400000000 else d.period end,
-           case d.flow when 'w' then 9223372036854775807 else d.capacity end, d.max_reserved,
+           case d.flow when 'w' then 9223372036854775807 else d.capacity end,
+           case d.kind when 'meter' then 9223372036854775807 else d.max_reserved end,
            case d.flow when 'g' then coalesce(d.start, tollgate._phase(limit_name, of_key, d.period))
                        when 'm' then coalesce(d.start, 0) else 0 end,
-           exists (select from tollgate.overrides o where o.name = limit_name and o.key = of_key)
-           or exists (select from tollgate.overrides o where o.name = limit_name and o.key = ''),
+           d.kind <> 'meter'
+           and (exists (select from tollgate.overrides o where o.name = limit_name and o.key = of_key)
+                or exists (select from tollgate.overrides o where o.name = limit_name and o.key = '')),
            null::text, null::timestamptz
       from tollgate.limits d where d.name = limit_name $$;
 

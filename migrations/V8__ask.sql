@@ -129,6 +129,8 @@ begin
         is_lost := true;
     end loop;
     if v.granted then
+        -- A meter bounds nothing.
+        v.remaining := case when d.kind <> 'meter' or reserving and looking then v.remaining end;
         return tollgate._answer(v, null, clock, case when v.instant > v.at then v.instant end, null);
     end if;
     return tollgate._answer(v, limit_name, clock, null, nullif(v.instant, 8210266876799999999));
@@ -277,7 +279,8 @@ begin
                 elsif refused.place is null then
                     -- The earliest instant: by a later one a window would give back what it has refilled since.
                     all_in_all.granted := true;
-                    all_in_all.remaining := least(all_in_all.remaining, v.remaining);
+                    all_in_all.remaining := least(all_in_all.remaining,
+                                                  case when i.kind <> 'meter' then v.remaining end);
                     all_in_all.at := least(all_in_all.at, v.at);
                     ready := greatest(ready, case when v.instant > v.at then v.instant end);
                 end if;

@@ -24,6 +24,10 @@ begin
     select d.* into q from tollgate._overridden(limit_name, key, as_of) d;
     if (q.flow <> '-') is not true then
         perform tollgate._admit(limit_name, q.kind, q.shards, q.flow, 0, 0);
+    elsif verb = 'reset' and q.kind = 'meter' then
+        raise exception using errcode = 'TG002',
+            message = format('limit %L is a meter, which is not reset, because that would erase a bill', limit_name),
+            hint = 'Correct the bill with tollgate.credit().';
     end if;
     if verb = 'debit' and (q.flow = 'b' or named is not null) then
         bounds := tollgate._period(limit_name, q.flow, named);
@@ -59,7 +63,8 @@ begin
         back := case when is_late then 0 else (amount - actual) * 1000000 end;
         -- Under an unlimited override that was set by then, it was charged nothing. One that was set later charged
         -- before, whenever it starts. While the clock is behind its setting, nobody knows which came first.
-        if exists (select from (values (key), ('')) k (key)
+        if q.kind <> 'meter'
+           and exists (select from (values (key), ('')) k (key)
                      join tollgate.overrides o on o.name = limit_name and o.key = k.key
                     where o.effect = 'unlimited' and (o.set_at <= decided_at or o.set_at > clock)
                       and tollgate._is_live(o.starts_at, o.ends_at, o.set_at, decided_at)) then
@@ -123,7 +128,7 @@ language plpgsql security definer set search_path = pg_catalog, pg_temp set row_
 begin
     capacity := coalesce(capacity, rate);
     if (tollgate._tokens(rate) + tollgate._tokens(capacity)::numeric + tollgate._tokens(max_reserved)) is null
-       or capacity = 0 and max_reserved = 0 and kind <> 'wallet'
+       or capacity = 0 and max_reserved = 0 and kind not in ('meter', 'wallet')
        or extract(year from period) <> 0 or extract(month from period) <> 0
        or extract(year from start) <> 0 or extract(month from start) <> 0 then
         raise exception using errcode = 'TG002', message = format('limit %L: this is no definition', limit_name),

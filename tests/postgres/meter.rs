@@ -2,10 +2,12 @@
 
 use std::collections::BTreeMap;
 
-use tollgate::{HOUR, Limit, Source};
+use tollgate::{HOUR, Limit, Limiter, Overrides, Source, Tokens};
 
+use crate::functions::fails;
 use crate::gate::stage::{EVER, pool};
-use crate::world::{World, patient, sweeper};
+use crate::teller::run;
+use crate::world::{OWNER, World, patient, sweeper};
 
 const BUDGET: Limit = Limit::fixed_window("budget", 150, EVER);
 const USAGE: Limit = Limit::meter("usage");
@@ -53,5 +55,38 @@ async fn a_month_of_usage_is_the_sum_of_what_its_calls_cost_in_the_end() {
     for (user, sum) in sums {
         let balance = gates[0].balance(USAGE.key(("2026-11", user))).await.unwrap();
         assert_eq!(balance.used.micros(), sum * 1_000_000, "user {user}");
+    }
+}
+
+/// A wallet that becomes a meter may have overrides. An unlimited one would lose the bill, and a deny would refuse.
+#[tokio::test]
+async fn no_override_applies_to_a_meter_and_nobody_resets_it_by_sql() {
+    let world = World::new().await;
+    let mut conn = world.connect_as(OWNER).await;
+    run(&mut conn, "select tollgate.define('usage', 'wallet', max_reserved => 9)").await;
+    for effect in ["unlimited", "deny"] {
+        let set = format!("select tollgate.set_override('usage', '{effect}', '{effect}', reason => 'a test')");
+        run(&mut conn, &set).await;
+    }
+    run(&mut conn, "select tollgate.define('usage', 'meter')").await;
+    let overrides = Overrides::read(&mut conn).await.unwrap();
+    let (limiter, mut tx) = (Limiter::new().overrides(&overrides), world.pool.begin().await.unwrap());
+    for key in ["unlimited", "deny"] {
+        let grant = limiter.consume(&mut tx, USAGE.key(key).cost(5)).await.unwrap().granted().unwrap();
+        assert_eq!((grant.source, grant.remaining), (Source::Database, Tokens::MAX));
+    }
+    tx.commit().await.unwrap();
+    for key in ["unlimited", "deny"] {
+        let all = format!("array[tollgate.request('usage', '{key}', 2)]");
+        for call in [format!("consume('usage', '{key}', 20)"), format!("consume_all({all})")] {
+            let sql = format!("select granted and remaining is null from tollgate.{call}");
+            assert!(sqlx::query_scalar::<_, bool>(sqlx::AssertSqlSafe(sql)).fetch_one(&mut conn).await.unwrap());
+        }
+        let settle = format!("select tollgate.settle('usage', '{key}', 20, 10, clock_timestamp())");
+        run(&mut conn, &settle).await;
+        let balance = format!("select tollgate.balance('usage', '{key}')::int4");
+        let balance = sqlx::query_scalar::<_, i32>(sqlx::AssertSqlSafe(balance)).fetch_one(&mut conn).await.unwrap();
+        assert_eq!(balance, -17, "{key}");
+        assert_eq!(fails(&mut conn, &format!("select tollgate.reset('usage', '{key}')")).await, "TG002");
     }
 }

@@ -270,6 +270,7 @@ const KINDS: &[&str] = &[
     "'sliding_window'",
     "'concurrency'",
     "'wallet'",
+    "'meter'",
     "'monthly'",
     "'billing'",
 ];

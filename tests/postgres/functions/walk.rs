@@ -104,6 +104,8 @@ fn limits() -> Vec<Limit> {
         Limit::wallet("money"),
         Limit::wallet("credit").overdraft(5),
         Limit::wallet("redefined"),
+        Limit::meter("bill"),
+        Limit::meter("credit"),
         Limit::monthly("owing_months", 10).start(14 * DAY).unbounded_reservations(),
     ];
     for limit in [

@@ -202,6 +202,9 @@ async fn a_definition_that_is_none_is_an_error_of_our_class() {
         "'x', 'concurrency', 1001, '1s'",
         "'x', 'wallet', 1",
         "'x', 'wallet', storage => 'ephemeral'",
+        "'x', 'meter', 1",
+        "'x', 'meter', storage => 'ephemeral'",
+        "'x', 'meter', max_reserved => 5",
     ] {
         assert_eq!(fails(&mut conn, &format!("select tollgate.define({wrong})")).await, "TG002", "{wrong}");
     }
@@ -209,6 +212,7 @@ async fn a_definition_that_is_none_is_an_error_of_our_class() {
         "'x', 'token_bucket', 1, '1s', capacity => 0, max_reserved => 1",
         "'x', 'token_bucket', 1, '1s', 9000000000000, 9223372036854.775807",
         "'x', 'wallet', max_reserved => 5",
+        "'x', 'meter'",
         "'x', 'fixed_window', 0.5, '1 day', start => '22h'",
         "'x', 'sliding_window', 10, '1m', resolution => 10",
     ] {

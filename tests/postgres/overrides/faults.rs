@@ -19,6 +19,10 @@ async fn an_override_that_is_none_is_an_error_with_a_name() {
     let window = Limit::fixed_window("ten", 5, MINUTE);
     let fault = async |said: NewOverride, conn: &mut PgConnection| said.set(conn).await.unwrap_err();
     let said = || NewOverride::deny(&TEN).reason("x");
+    for said in [NewOverride::deny, NewOverride::unlimited, NewOverride::numbers] {
+        let told = fault(said(&Limit::meter("usage")).reason("x"), &mut conn).await;
+        assert!(matches!(told, OverrideError::Meter { .. }), "{told}");
+    }
     assert!(matches!(fault(said().reason(""), &mut conn).await, OverrideError::Reason { .. }));
     assert!(matches!(fault(said().reason("x".repeat(501)), &mut conn).await, OverrideError::Reason { .. }));
     assert!(matches!(fault(said().by(""), &mut conn).await, OverrideError::Who { .. }));
@@ -48,6 +52,7 @@ async fn an_override_that_is_none_is_an_error_of_our_class_in_sql() {
     run(
         &mut conn,
         "select tollgate.define('ten', 'token_bucket', 10, '1 minute'), tollgate.define('money', 'wallet'),
+                tollgate.define('bill', 'meter'),
                 tollgate.define('slide', 'sliding_window', 10, '1 minute'),
                 tollgate.define('runs', 'concurrency', 10, '1 minute'),
                 tollgate.define('brief', 'token_bucket', 10, '1 minute', storage => 'ephemeral')",
@@ -83,6 +88,11 @@ async fn an_override_that_is_none_is_an_error_of_our_class_in_sql() {
         "'new', 'k', rate => 1, period => '1s', kind => 'leaky'",
         "'new', 'k', rate => 1, kind => 'token_bucket'",
         "'money', 'k', rate => 1",
+        "'bill', 'k', 'deny'",
+        "'bill', 'k', 'unlimited'",
+        "'bill', every_key => true, effect => 'unlimited'",
+        "'bill', 'k', max_reserved => 5",
+        "'new', 'k', kind => 'meter'",
         "'slide', 'k', rate => 1, capacity => 2",
         "'runs', 'k', rate => 1001",
         "'brief', 'k', rate => 1, max_reserved => 0.000001",

@@ -33,6 +33,11 @@ async fn a_report_that_is_wrong_has_a_name_before_sql() {
     assert_eq!(fault(Limit::concurrency("runs", 3, EVER), how).await, SlowDownFault::Kind(LimitKind::Concurrency));
     assert_eq!(fault(Limit::monthly("llm", 9), how).await, SlowDownFault::Kind(LimitKind::Monthly));
     assert_eq!(fault(Limit::billing("llm", 9), how).await, SlowDownFault::Kind(LimitKind::Billing));
+    let usage = Limit::meter("usage");
+    let slowed = overrides.slow_down(usage.key("k"), &how).await;
+    let paused = overrides.pause_for(usage.key("k"), HOUR).await;
+    assert!(matches!(slowed, Err(OverrideError::Meter { .. })), "{slowed:?}");
+    assert!(matches!(paused, Err(OverrideError::Meter { .. })), "{paused:?}");
     let key = overrides.slow_down(TEN.key(""), &how).await;
     assert!(matches!(key, Err(OverrideError::Key { .. })), "{key:?}");
     let closed = overrides.slow_down(TEN.key("k"), &how).await;
@@ -46,8 +51,12 @@ async fn a_report_that_is_wrong_has_a_name_before_sql() {
 async fn a_report_that_is_wrong_is_an_error_of_our_class_in_sql() {
     let world = World::new().await;
     let mut conn = world.connect_as(OWNER).await;
-    run(&mut conn, "select tollgate.define('money', 'wallet'), tollgate.define('runs', 'concurrency', 10, '1 minute')")
-        .await;
+    run(
+        &mut conn,
+        "select tollgate.define('money', 'wallet'), tollgate.define('bill', 'meter'),
+                tollgate.define('runs', 'concurrency', 10, '1 minute')",
+    )
+    .await;
     for wrong in [
         "slow_down('x', null)",
         "slow_down('x', '')",
@@ -66,6 +75,8 @@ async fn a_report_that_is_wrong_is_an_error_of_our_class_in_sql() {
         "slow_down('x', 'k', cool_down => null)",
         "slow_down('money', 'k')",
         "slow_down('runs', 'k')",
+        "slow_down('bill', 'k')",
+        "pause('bill', 'k', lasting => '1 s')",
         "pause('x', 'k')",
         "pause('x', 'k', until => now(), lasting => '1 s')",
         "pause('x', null, lasting => '1 s')",

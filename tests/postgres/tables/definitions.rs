@@ -51,6 +51,7 @@ async fn what_is_no_limit_is_no_definition() {
             &mut conn,
             &[
                 ("a_kind_is_known", &[("kind", "'leaky_bucket'")]),
+                ("a_meter_has_no_overdraft", &[METER[0], METER[1], METER[2], METER[3], ("max_reserved", "5")]),
                 ("a_storage_is_ephemeral_or_durable", &[("storage", "'memory'")]),
                 ("numbers_are_in_range", &[("capacity", "-1")]),
                 ("numbers_are_in_range", &[("max_reserved", "-1")]),
@@ -115,6 +116,7 @@ async fn a_definition_says_how_tokens_come_back() {
         ("f", &[("kind", "'stepped_bucket'")]),
         ("g", &[("kind", "'fixed_window'")]),
         ("w", &WALLET),
+        ("w", &METER),
         ("-", &[("kind", "'sliding_window'"), ("capacity", "10")]),
         ("-", &[("kind", "'concurrency'"), ("capacity", "10")]),
         ("-", &[("shards", "2")]),
@@ -132,4 +134,5 @@ const LIMITS: Table = Table {
     name: "limits",
     row: &[("name", "'n'"), ("kind", "'token_bucket'"), ("rate", "10"), ("period", "60"), ("capacity", "20")],
 };
+const METER: [(&str, &str); 4] = [("kind", "'meter'"), ("rate", "0"), ("period", "0"), ("capacity", "0")];
 const WALLET: [(&str, &str); 4] = [("kind", "'wallet'"), ("rate", "0"), ("period", "0"), ("capacity", "0")];

@@ -37,6 +37,8 @@ impl Walk {
             let period = [SECOND, MINUTE, 7 * SECOND][self.dice.usize(..3)];
             let reserved = Tokens::new(self.dice.choice([0, 0, 7]).unwrap());
             let renumbered = limit.spec().with(|spec| {
+                // It may have been set while this was a wallet.
+                spec.kind = if spec.kind == LimitKind::Meter { LimitKind::Wallet } else { spec.kind };
                 if spec.kind != LimitKind::Wallet {
                     (spec.rate, spec.capacity) = (factor, Some(Tokens::new(self.dice.u32(1..30))));
                 }

@@ -31,7 +31,7 @@ impl Told {
                 Error::CostExceedsCapacity { .. } => "TG004",
                 Error::DoesNotFit { source: FitError::MixedMoney, .. } => "TG006",
                 Error::DoesNotFit { source: FitError::BalanceTooLarge, .. } => "TG007",
-                Error::Call { source: CallError::PeriodMissing, .. } => "TG002",
+                Error::Call { source: CallError::PeriodMissing | CallError::ResetOfMeter, .. } => "TG002",
                 Error::OnceMismatch { .. } => "TG008",
                 Error::TooLateToCancel { .. } => "TG010",
                 // A table knows one definition of a limit, so a call with two has no code there.
