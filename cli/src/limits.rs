@@ -75,7 +75,7 @@ fn check(file: &Path, output: OutputArgs) -> Result<Exit, CommandError> {
 /// A hint about a limit that is valid, but probably not meant.
 fn hint(limit: &Limit) -> Option<String> {
     let spec = limit.spec();
-    let (capacity, rate) = (spec.capacity.filter(|_| spec.kind != LimitKind::Wallet)?, spec.rate);
+    let (capacity, rate) = (spec.capacity.filter(|_| !spec.kind.is_money())?, spec.rate);
     let periods = whole_periods(capacity, rate);
     let fills_in = spec.period.checked_mul(periods).unwrap_or(Duration::MAX);
     let time = span(fills_in);

@@ -94,7 +94,7 @@ pub(crate) fn describe(limit: &Limit) -> String {
     let mut words = vec![format!("{}: {}", printable(spec.name()), spec.kind)];
     words.extend(match limit.lease() {
         Some(lease) => Some(format!("{} at once, leases of {}", spec.rate, span(lease))),
-        None if spec.kind == LimitKind::Wallet => None,
+        None if spec.kind.is_money() => None,
         None => Some(format!("{} {}", spec.rate, each(&spec))),
     });
     words.extend(spec.capacity.filter(|capacity| *capacity != spec.rate).map(|capacity| format!("at most {capacity}")));

@@ -12,7 +12,9 @@ use clap::Subcommand;
 use serde::Serialize;
 use serde_json::json;
 use sqlx::PgConnection;
-use tollgate::{Effect, Key, Limit, LimitKind, Limiter, Limits, NewOverride, Override, Overrides, Tokens, migrate};
+use tollgate::{
+    Effect, Key, Limit, LimitKind, Limiter, Limits, NewOverride, Override, OverrideError, Overrides, Tokens, migrate,
+};
 
 use crate::database::{DatabaseArgs, begin, clock};
 use crate::error::CommandError;
@@ -247,6 +249,9 @@ async fn new(
     limit: &Limit,
     conn: &mut PgConnection,
 ) -> Result<NewOverride, CommandError> {
+    if limit.kind == LimitKind::Meter {
+        return Err(OverrideError::Meter { limit: args.name.clone() }.into());
+    }
     let new = match &args.effect {
         EffectArgs { deny: true, .. } => NewOverride::deny(limit),
         EffectArgs { unlimited: true, .. } => NewOverride::unlimited(limit),

@@ -1,14 +1,16 @@
 //! `tollgate reset`: one key, or all keys of a limit.
 
+use std::time::Duration;
+
 use futures_util::future::try_join_all;
 use serde_json::json;
 use sqlx::PgPool;
-use tollgate::{Gate, Key, Limit, LimitKind, Overrides, migrate};
+use tollgate::{Gate, Key, Limit, LimitKind, LimitSpec, Overrides, Tokens, migrate};
 
 use crate::confirm::{confirmed, expect_terminal};
 use crate::database::{DatabaseArgs, begin_from, clock};
 use crate::error::{CommandError, Exit};
-use crate::output::{OutputArgs, counted};
+use crate::output::{OutputArgs, counted, printable};
 use crate::overrides::{ban, ban_words};
 use crate::storage;
 use crate::target::TargetArgs;
@@ -22,6 +24,10 @@ pub(crate) struct ResetArgs {
     /// Reset all keys of the limit, while callers go on. The command asks first.
     #[arg(long, group = "who")]
     all: bool,
+
+    /// Reset a meter, too. This erases what its key is billed for.
+    #[arg(long, conflicts_with = "all")]
+    force: bool,
 
     /// Do not ask.
     #[arg(long, requires = "all")]
@@ -38,13 +44,23 @@ pub(crate) async fn run(args: ResetArgs) -> Result<Exit, CommandError> {
     if args.all {
         return all(&args).await;
     }
-    let request = args.target.request(&args.database).await?;
+    let limit = args.target.limits.limit(&args.target.name, &args.database).await?;
+    if limit.kind == LimitKind::Meter && !args.force {
+        return Err(of_meter(&limit, "is a meter: a reset erases a bill", "say --force"));
+    }
+    // A meter is not reset, but its row is a wallet's.
+    let row = LimitSpec::new(limit.name(), LimitKind::Wallet, Tokens::ZERO, Duration::ZERO);
+    let request = args.target.of(&if limit.kind == LimitKind::Meter { row.try_into()? } else { limit.clone() })?;
     let balance = in_transaction(&args.database, async |limiter, tx| limiter.reset(tx, request).await).await?;
-    changed(args.output, "reset", balance)
+    changed(args.output, "reset", limit.kind, balance)
 }
 
 async fn all(args: &ResetArgs) -> Result<Exit, CommandError> {
     let limit = args.target.limits.limit(&args.target.name, &args.database).await?;
+    if limit.kind == LimitKind::Meter {
+        let remedy = "delete rows of bills that are paid";
+        return Err(of_meter(&limit, "is a meter, which --all leaves alone: nothing was reset", remedy));
+    }
     let pool = args.database.pool(CONNECTIONS).await?;
     let reset = if args.yes || is_meant(&pool, &limit).await? { fill_up(&pool, &limit).await? } else { 0 };
     let mut tx = begin_from(&pool).await?;
@@ -59,6 +75,15 @@ async fn all(args: &ResetArgs) -> Result<Exit, CommandError> {
         [done].into_iter().chain(refused).collect::<Vec<_>>().join("\n")
     })?;
     Ok(Exit::Done)
+}
+
+/// The refusal to reset a meter.
+fn of_meter(limit: &Limit, what: &str, or: &str) -> CommandError {
+    let name = printable(limit.name());
+    CommandError::new(
+        format!("{name:?} {what}"),
+        format!("correct the bill with `tollgate credit {name} KEY --cost N`, or {or}"),
+    )
 }
 
 /// A gate writes many rows by one statement, and holds no lock across a round trip.

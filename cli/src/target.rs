@@ -1,6 +1,6 @@
 //! The target of a verb: one key of one limit, and the definition that decides.
 
-use tollgate::{Key, Request};
+use tollgate::{Key, Limit, Request};
 
 use crate::database::DatabaseArgs;
 use crate::error::CommandError;
@@ -39,7 +39,11 @@ struct WhoArgs {
 impl TargetArgs {
     /// One token of the limit for this key.
     pub(crate) async fn request(&self, database: &DatabaseArgs) -> Result<Request, CommandError> {
-        let limit = self.limits.limit(&self.name, database).await?;
+        self.of(&self.limits.limit(&self.name, database).await?)
+    }
+
+    /// The same of a limit that is known.
+    pub(crate) fn of(&self, limit: &Limit) -> Result<Request, CommandError> {
         Ok(joined(&self.who.key)?.map_or_else(|| limit.global(), |key| limit.key(key)))
     }
 

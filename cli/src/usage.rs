@@ -1,35 +1,40 @@
 //! `tollgate usage`: the used tokens of the keys of a meter.
 
+use std::fmt;
 use std::time::Duration;
 
-use serde::Serialize;
+use serde::{Serialize, Serializer};
 use sqlx::{FromRow, PgConnection};
-use tollgate::{Key, KeyError, Tokens};
+use tollgate::{Key, Limit, LimitKind, LimitSpec, Limits, Tokens};
 
 use crate::database::{DatabaseArgs, read_only};
 use crate::error::CommandError;
+use crate::limits_file::LimitsArgs;
 use crate::output::{HEADING, OutputArgs, columns, counted, printable, shown, styled};
 use crate::parts::Away;
 use crate::target::{joined, key};
 
 /// Show how much each key of a meter has used, the largest first, and the sum.
 ///
-/// A meter is a wallet that nobody pays into. Its rows count the settled costs of calls. A call that is not settled yet
-/// counts with its estimate. Keys of other limits get their tokens back with time, so they have no usage: use `tollgate
-/// inspect` for those.
+/// A meter counts the settled costs of calls. A call that is not settled yet counts with its estimate. Keys of other
+/// limits get their tokens back with time, so they have no usage: use `tollgate inspect` for those.
 #[derive(Debug, clap::Args)]
 pub(crate) struct UsageArgs {
     /// The meter's name.
     #[arg(value_name = "NAME")]
     name: String,
 
-    /// Show only this key, written as the list prints it. With --month, leave out the month.
+    /// Show only this key, written as the list prints it. With --month or --prefix, leave out what these say.
     #[arg(value_name = "KEY", value_parser = key)]
     key: Vec<Key>,
 
     /// Show only keys that begin with this month, such as 2026-11.
     #[arg(long, value_name = "MONTH", value_parser = month)]
-    month: Option<String>,
+    month: Option<Key>,
+
+    /// Show only keys that begin with this part, such as 2026-11-14, for bills of other cycles than months.
+    #[arg(long, value_name = "PART", value_parser = key, conflicts_with = "month")]
+    prefix: Option<Key>,
 
     /// List at most this many keys. The sum counts those that are not listed, too.
     #[arg(long, value_name = "N", default_value_t = 20)]
@@ -38,6 +43,9 @@ pub(crate) struct UsageArgs {
     /// How long the server may take for one statement.
     #[arg(long, value_name = "SPAN", default_value = "10s", value_parser = humantime::parse_duration)]
     timeout: Duration,
+
+    #[command(flatten)]
+    limits: LimitsArgs,
 
     #[command(flatten)]
     database: DatabaseArgs,
@@ -49,6 +57,11 @@ pub(crate) struct UsageArgs {
 pub(crate) async fn run(args: UsageArgs) -> Result<(), CommandError> {
     let key = args.whole_key()?;
     let mut conn = args.database.connect().await?;
+    let known = args.limits.known(&mut conn).await?;
+    let limit = known.as_ref().and_then(|known| known.get(&args.name).ok());
+    if let Some(limit) = limit.filter(|limit| limit.kind != LimitKind::Meter) {
+        return Err(no_meter(&args.name, &format!("is a {}, and no meter", limit.kind)));
+    }
     let mut away = Away::of_tables(&mut conn, args.timeout).await?;
     let mut usage = Usage::of(&args.name);
     for part in away.parts() {
@@ -58,7 +71,10 @@ pub(crate) async fn run(args: UsageArgs) -> Result<(), CommandError> {
             usage.add(found)?;
         }
     }
-    usage.keys.sort_by(|one, other| (other.used, &one.key).cmp(&(one.used, &other.key)));
+    if limit.is_none() && usage.count == 0 && away.is_empty() {
+        expect_rows(&mut conn, &args, known.as_ref()).await?;
+    }
+    usage.keys.sort_by(|one, other| (other.used.0, &one.key).cmp(&(one.used.0, &other.key)));
     usage.keys.truncate(args.limit as usize);
     args.output.print(&usage, || usage.text())?;
     away.check()
@@ -66,10 +82,13 @@ pub(crate) async fn run(args: UsageArgs) -> Result<(), CommandError> {
 
 impl UsageArgs {
     fn whole_key(&self) -> Result<Option<Key>, CommandError> {
-        let month = self.month.iter().filter(|_| !self.key.is_empty()).cloned().map(Key::try_from);
-        let mut words = month.collect::<Result<Vec<_>, KeyError>>()?;
-        words.extend(self.key.iter().cloned());
-        joined(&words)
+        let first = self.first().filter(|_| !self.key.is_empty());
+        joined(&first.into_iter().chain(&self.key).cloned().collect::<Vec<_>>())
+    }
+
+    /// The part that keys begin with.
+    fn first(&self) -> Option<&Key> {
+        self.month.as_ref().or(self.prefix.as_ref())
     }
 }
 
@@ -78,7 +97,7 @@ impl UsageArgs {
 struct Usage<'a> {
     limit: &'a str,
     /// The sum of all keys, also of those that are not listed.
-    used: Tokens,
+    used: Used,
     count: i64,
     keys: Vec<OfKey>,
 }
@@ -86,37 +105,51 @@ struct Usage<'a> {
 #[derive(Serialize)]
 struct OfKey {
     key: Key,
-    used: Tokens,
+    used: Used,
+}
+
+/// Used tokens, in micro-tokens. A key can use one more than an amount holds, and all keys together many more.
+#[derive(Clone, Copy)]
+struct Used(i128);
+
+impl fmt::Display for Used {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match i64::try_from(self.0) {
+            Ok(micros) => Tokens::from_micros(micros).fmt(f),
+            Err(_) => write!(f, "{}.{:06}", self.0 / 1_000_000, self.0.abs() % 1_000_000),
+        }
+    }
+}
+
+impl Serialize for Used {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        match i64::try_from(self.0) {
+            Ok(micros) => Tokens::from_micros(micros).serialize(serializer),
+            Err(_) => serializer.collect_str(self),
+        }
+    }
 }
 
 #[derive(FromRow)]
 struct Found {
     key: String,
-    used: i64,
-    total: i64,
+    used: String,
+    total: String,
     keys: i64,
-    is_meter: bool,
 }
 
 impl<'a> Usage<'a> {
     const fn of(limit: &'a str) -> Self {
-        Self { limit, used: Tokens::ZERO, count: 0, keys: Vec::new() }
+        Self { limit, used: Used(0), count: 0, keys: Vec::new() }
     }
 
     /// Adds the keys of a part.
     fn add(&mut self, found: Vec<Found>) -> Result<(), CommandError> {
-        let Some(Found { total, keys, is_meter, .. }) = found.first() else { return Ok(()) };
-        let what = |fault: &str| format!("{:?} {fault}", printable(self.limit));
-        if !is_meter {
-            let remedy = "see what its keys hold with `tollgate inspect`";
-            return Err(CommandError::new(what("has rows that are no meter's: time gives their tokens back"), remedy));
-        }
-        let used = self.used.checked_add(Tokens::from_micros(*total));
-        self.used =
-            used.ok_or_else(|| CommandError::new(what("used more than a number holds"), "ask for one month"))?;
+        let Some(Found { total, keys, .. }) = found.first() else { return Ok(()) };
+        self.used.0 += total.parse::<i128>()?;
         self.count += keys;
         for Found { key, used, .. } in found {
-            self.keys.push(OfKey { key: Key::try_from(key)?, used: Tokens::from_micros(used) });
+            self.keys.push(OfKey { key: Key::try_from(key)?, used: Used(used.parse()?) });
         }
         Ok(())
     }
@@ -131,6 +164,33 @@ impl<'a> Usage<'a> {
     }
 }
 
+/// Fails for a name of which no meter has rows, with the name that was probably meant.
+async fn expect_rows(conn: &mut PgConnection, args: &UsageArgs, known: Option<&Limits>) -> Result<(), CommandError> {
+    let mut meters: Vec<Limit> = known.into_iter().flat_map(Limits::iter).cloned().collect();
+    meters.retain(|limit| limit.kind == LimitKind::Meter);
+    for part in Away::of_tables(conn, args.timeout).await?.parts() {
+        let names = sqlx::query_as(include_str!("usage_names.sql")).bind(part).persistent(false);
+        let names: Vec<(String, bool)> = names.fetch_all(&mut *read_only(conn, args.timeout).await?).await?;
+        for (name, is_meter) in names {
+            match is_meter {
+                true if name == args.name => return Ok(()),
+                true => meters.push(LimitSpec::new(name, LimitKind::Meter, Tokens::ZERO, Duration::ZERO).try_into()?),
+                false if name == args.name => {
+                    return Err(no_meter(&name, "has rows that are no meter's: time gives their tokens back"));
+                }
+                false => {}
+            }
+        }
+    }
+    Limits::of(&meters)?.get(&args.name)?;
+    Ok(())
+}
+
+fn no_meter(name: &str, fault: &str) -> CommandError {
+    let name = printable(name);
+    CommandError::new(format!("{name:?} {fault}"), "see what its keys hold with `tollgate inspect`")
+}
+
 async fn read(
     conn: &mut PgConnection,
     args: &UsageArgs,
@@ -140,7 +200,7 @@ async fn read(
     sqlx::query_as(include_str!("usage.sql"))
         .bind(&args.name)
         .bind(key.map(Key::as_str))
-        .bind(&args.month)
+        .bind(args.first().map(Key::as_str))
         .bind(i64::from(args.limit.max(1)))
         .bind(part)
         .persistent(false)
@@ -149,7 +209,7 @@ async fn read(
 }
 
 /// Reads a month as a key has it.
-fn month(text: &str) -> Result<String, String> {
+fn month(text: &str) -> Result<Key, String> {
     let is_month = text.len() == 7 && chrono::NaiveDate::parse_from_str(&format!("{text}-01"), "%Y-%m-%d").is_ok();
-    if is_month { Ok(text.to_owned()) } else { Err("a month is written as 2026-11".to_owned()) }
+    if is_month { key(text) } else { Err("a month is written as 2026-11".to_owned()) }
 }

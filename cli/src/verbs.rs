@@ -4,7 +4,9 @@ use std::time::Duration;
 
 use chrono::{DateTime, Utc};
 use sqlx::PgTransaction;
-use tollgate::{Balance, Decision, Denied, Error, Limiter, Overrides, Request, Reservation, Tokens, migrate};
+use tollgate::{
+    Balance, Decision, Denied, Error, LimitKind, Limiter, Overrides, Request, Reservation, Tokens, migrate,
+};
 
 use crate::database::{DatabaseArgs, begin};
 use crate::error::{CommandError, Exit};
@@ -69,14 +71,16 @@ pub(crate) async fn consume(args: ConsumeArgs) -> Result<Exit, CommandError> {
 
 pub(crate) async fn credit(ask: AskArgs) -> Result<Exit, CommandError> {
     let request = ask.period.if_named(ask.target.request(&ask.database).await?.cost(ask.cost));
+    let kind = request.limit().kind;
     let balance = in_transaction(&ask.database, async |limiter, tx| limiter.credit(tx, request).await).await?;
-    changed(ask.output, "credited", balance)
+    changed(ask.output, "credited", kind, balance)
 }
 
 pub(crate) async fn debit(ask: AskArgs) -> Result<Exit, CommandError> {
     let request = ask.request().await?;
+    let kind = request.limit().kind;
     let balance = in_transaction(&ask.database, async |limiter, tx| limiter.debit(tx, request).await).await?;
-    changed(ask.output, "debited", balance)
+    changed(ask.output, "debited", kind, balance)
 }
 
 /// One verb in a transaction of its own, and the overrides that it went by.
@@ -99,7 +103,12 @@ pub(crate) async fn in_transaction<T>(
 
 fn decided(ask: &AskArgs, granted: &str, decision: (Decision, Overrides)) -> Result<Exit, CommandError> {
     let (granted, what) = (styled(GOOD, granted), what(ask)?);
-    answer(ask, decision, |grant| format!("{granted}: {what}; {} left", grant.remaining))
+    answer(ask, decision, |grant| match grant.standings.first() {
+        Some(standing) if standing.limit.kind == LimitKind::Meter => {
+            format!("{granted}: {what}; {} used", used(standing.remaining))
+        }
+        _ => format!("{granted}: {what}; {} left", grant.remaining),
+    })
 }
 
 fn answer<T: serde::Serialize>(
@@ -145,11 +154,13 @@ pub(crate) fn refusal(cost: Tokens, denied: &Denied, overrides: &Overrides) -> S
 pub(crate) fn changed(
     output: OutputArgs,
     done: &str,
+    kind: LimitKind,
     (balance, overrides): (Balance, Overrides),
 ) -> Result<Exit, CommandError> {
     output.print(&balance, || {
-        let has = format!("{}: {}", styled(GOOD, done), holds(&balance));
-        match ban(&overrides, &balance.limit, &balance.key, balance.observed_at) {
+        let has = format!("{}: {}", styled(GOOD, done), holds(&balance, kind));
+        // No override applies to a meter.
+        match ban(&overrides, &balance.limit, &balance.key, balance.observed_at).filter(|_| kind != LimitKind::Meter) {
             Some(said) => format!("{has}\n{}: {}", styled(BAD, "it stays refused"), ban_words(&said)),
             None => has,
         }
@@ -157,8 +168,11 @@ pub(crate) fn changed(
     Ok(Exit::Done)
 }
 
-fn holds(balance: &Balance) -> String {
+fn holds(balance: &Balance, kind: LimitKind) -> String {
     let Balance { limit, key, remaining, capacity, .. } = balance;
+    if kind == LimitKind::Meter {
+        return format!("{limit:?} for {} has {} used", shown(key), used(*remaining));
+    }
     let has = format!("{limit:?} for {} has {remaining}", shown(key));
     if *capacity == Tokens::MAX {
         // A wallet.
@@ -169,4 +183,9 @@ fn holds(balance: &Balance) -> String {
         Some(at) => format!("{has} of {capacity}; full in {}, at {}", span(missing(at)), instant(at)),
         None => format!("{has} of {capacity}; full"),
     }
+}
+
+/// What a meter with this balance counts; below zero where corrections exceed the use.
+pub(crate) fn used(balance: Tokens) -> Tokens {
+    Tokens::ZERO.checked_sub(balance).unwrap_or(Tokens::MAX)
 }

@@ -1,7 +1,7 @@
 use std::time::Duration;
 
 use sqlx::PgConnection;
-use tollgate::{Effect, Limits, Override, Overrides};
+use tollgate::{Effect, LimitKind, Limits, Override, Overrides};
 
 use super::finding::Finding;
 use crate::database::{clock, read_only};
@@ -40,7 +40,14 @@ fn of_denies(denies: usize) -> Finding {
 }
 
 fn finding(said: &Override, limits: Option<&Limits>) -> Option<Finding> {
+    let kind = limits.and_then(|limits| limits.get(&said.limit).ok()).map(|limit| limit.kind);
     match said.effect {
+        _ if kind == Some(LimitKind::Meter) => Some(Finding::warning(
+            "overrides",
+            format!("the {} does not apply: its limit is a meter", what(said)),
+            "A meter refuses nobody and has no numbers.",
+            "Remove it with `tollgate override remove`.",
+        )),
         Effect::Unreadable => Some(Finding::error(
             "overrides",
             format!("the {} cannot be read", what(said)),

@@ -4,7 +4,7 @@ use std::time::Duration;
 use futures_util::TryStreamExt;
 use sqlx::{FromRow, PgConnection};
 use tollgate::algebra::List;
-use tollgate::{Limit, LimitSpec, Limits, Tokens};
+use tollgate::{Limit, LimitKind, LimitSpec, Limits, Tokens};
 
 use super::calls::Overdue;
 use super::finding::Finding;
@@ -48,7 +48,7 @@ async fn seen(conn: &mut PgConnection, part: i16, limits: Option<&Limits>) -> Re
         .bind(known.iter().map(LimitSpec::name).collect::<Vec<_>>())
         .bind(known.iter().map(per_second).collect::<Vec<_>>())
         .bind(known.iter().map(|spec| share(spec.capacity.unwrap_or(spec.rate), spec.shards)).collect::<Vec<_>>())
-        .bind(known.iter().map(|spec| share(spec.max_reserved, spec.shards)).collect::<Vec<_>>())
+        .bind(known.iter().map(|spec| share(deepest(spec), spec.shards)).collect::<Vec<_>>())
         .bind(part)
         .persistent(false)
         .fetch_all(conn)
@@ -58,6 +58,11 @@ async fn seen(conn: &mut PgConnection, part: i16, limits: Option<&Limits>) -> Re
 /// The tokens that one row gets each second; none for a wallet, which has no rate.
 fn per_second(spec: &LimitSpec) -> f64 {
     about(spec.rate) / f64::from(spec.shards) / period(spec).as_secs_f64()
+}
+
+/// How far below zero it may go.
+fn deepest(spec: &LimitSpec) -> Tokens {
+    if spec.kind == LimitKind::Meter { Tokens::MAX } else { spec.max_reserved }
 }
 
 /// By name and storage, how many rows the limiter cannot read, and the key and the list of one.

@@ -9,11 +9,15 @@ use crate::limits_file::describe;
 use crate::output::{BAD, CAUTION, FAINT, GOOD, counted, instant, printable, shown, span, styled};
 use crate::overrides::{ban, ban_words, whom, words};
 use crate::row::{Row, live_leases, until};
+use crate::verbs::used;
 
 /// The state of a limit for one key.
 #[derive(Serialize)]
 pub(super) struct Holding<'a> {
     limit: &'a str,
+    /// Whether it is a meter, which speaks of use, and refuses nobody.
+    #[serde(skip)]
+    is_meter: bool,
     key: Key,
     observed_at: DateTime<Utc>,
     /// Only with a definition, and where all rows can be read.
@@ -55,7 +59,9 @@ impl<'a> Holding<'a> {
             let standing = Standing::of(applied.numbers.as_ref().unwrap_or(limit), &key, rows, now, cost);
             standing.ruled(applied.ruling, now)
         });
-        let (overrides, ban) = (said.live_for(name, &key, now.into()), ban(said, name, &key, now.into()));
+        let is_meter = limit.is_some_and(|limit| limit.kind == LimitKind::Meter);
+        let ban = ban(said, name, &key, now.into()).filter(|_| !is_meter);
+        let overrides = said.live_for(name, &key, now.into());
         let mut scheduled = said.all();
         scheduled.retain(|said| {
             let is_of_key = said.limit == name && said.key.as_ref().is_none_or(|of| *of == key);
@@ -63,6 +69,7 @@ impl<'a> Holding<'a> {
         });
         Self {
             limit: name,
+            is_meter,
             key,
             observed_at: now.into(),
             standing,
@@ -86,7 +93,9 @@ impl<'a> Holding<'a> {
         let mut line = |name: &str, text: String| lines.push(format!("{} {text}", styled(FAINT, format!("{name:<9}"))));
         line("limit", limit.map_or_else(|| printable(self.limit), describe));
         line("key", shown(&self.key));
-        if let Some(standing) = &self.standing {
+        if let Some(standing) = self.standing.as_ref().filter(|_| self.is_meter) {
+            line("used", used(standing.remaining).to_string());
+        } else if let Some(standing) = &self.standing {
             let Standing { remaining, used, capacity, debt, next, .. } = standing;
             let is_full = remaining >= capacity;
             let owed = if remaining.is_negative() { format!(" (owes {debt})") } else { String::new() };
@@ -111,8 +120,12 @@ impl<'a> Holding<'a> {
             line("override", format!("for {}: {}", whom(said.key.as_ref()), words(said, self.observed_at)));
         }
         if self.rows.is_empty() {
-            let is_wallet = limit.is_some_and(|limit| limit.spec().kind == LimitKind::Wallet);
-            line("row", format!("none, which means {}", if is_wallet { "empty" } else { "full" }));
+            let means = match limit.map(|limit| limit.kind) {
+                Some(LimitKind::Meter) => "nothing used",
+                Some(LimitKind::Wallet) => "empty",
+                _ => "full",
+            };
+            line("row", format!("none, which means {means}"));
         }
         for row in self.rows {
             line("row", self.row(row, limit));
@@ -130,7 +143,13 @@ impl<'a> Holding<'a> {
 
     fn row(&self, row: &Row, limit: Option<&Limit>) -> String {
         let (state, now) = (row.state(), Timestamp::from(self.observed_at));
-        let holds = row.balance().map_or_else(|| format!("{} used", row.used()), |balance| balance.to_string());
+        let holds = match row.balance() {
+            Some(balance) if self.is_meter || limit.is_none() && balance.is_negative() => {
+                format!("{} used", used(balance))
+            }
+            Some(balance) => balance.to_string(),
+            None => format!("{} used", row.used()),
+        };
         let mut parts = vec![format!("{holds} at {}, {}", instant(state.ts), row.storage)];
         if row.shard > 0 || limit.is_some_and(|limit| limit.spec().shards > 1) {
             parts.push(format!("shard {}", row.shard));
@@ -182,6 +201,9 @@ impl<'a> Holding<'a> {
     pub(super) fn cells(&self) -> Vec<String> {
         if self.rows.iter().any(|row| row.fault().is_some()) {
             return vec![shown(&self.key), "corrupt".to_owned(), String::new(), String::new()];
+        }
+        if let Some(standing) = self.standing.as_ref().filter(|_| self.is_meter) {
+            return vec![shown(&self.key), used(standing.remaining).to_string()];
         }
         let (amount, of, full_at) = if let Some(Standing { remaining, capacity, full_at, .. }) = &self.standing {
             (*remaining, if *capacity == Tokens::MAX { String::new() } else { capacity.to_string() }, *full_at)

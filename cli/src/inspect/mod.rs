@@ -113,7 +113,7 @@ pub(crate) async fn run(args: InspectArgs) -> Result<(), CommandError> {
                 let key = Key::try_from(rows[0].key.clone())?;
                 Ok(Holding::of(&args.name, limit, key, rows, now, &said, args.cost))
             });
-            list(&args, limit.is_some(), &holdings.collect::<Result<Vec<_>, CommandError>>()?)?;
+            list(&args, limit.map(|limit| limit.kind), &holdings.collect::<Result<Vec<_>, CommandError>>()?)?;
         }
     }
     look.away.check()
@@ -242,14 +242,17 @@ fn no_row(name: &str, key: &Key) -> CommandError {
     )
 }
 
-fn list(args: &InspectArgs, is_defined: bool, holdings: &[Holding<'_>]) -> Result<(), CommandError> {
+fn list(args: &InspectArgs, kind: Option<LimitKind>, holdings: &[Holding<'_>]) -> Result<(), CommandError> {
     args.output.print(&json!({ "limit": args.name, "keys": holdings }), || {
         if holdings.is_empty() {
             return format!("no rows of {}: a key without a row is full", printable(&args.name));
         }
-        let [amount, of] = if is_defined { ["REMAINING", "OF"] } else { ["USED", "ON DISK"] };
-        let heads = ["KEY", amount, of, "FULL IN"];
-        let heads = heads.map(str::to_owned).to_vec();
+        let heads: &[_] = match kind {
+            Some(LimitKind::Meter) => &["KEY", "USED"],
+            Some(_) => &["KEY", "REMAINING", "OF", "FULL IN"],
+            None => &["KEY", "USED", "ON DISK", "FULL IN"],
+        };
+        let heads = heads.iter().copied().map(str::to_owned).collect();
         let mut lines = columns(&std::iter::once(heads).chain(holdings.iter().map(Holding::cells)).collect::<Vec<_>>());
         lines[0] = styled(HEADING, &lines[0]);
         if holdings.len() == args.limit as usize {

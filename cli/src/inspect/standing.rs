@@ -4,7 +4,7 @@ use chrono::{DateTime, Utc};
 use serde::Serialize;
 use tollgate::algebra::{Account, Ask, Terms, Timestamp, Verdict};
 use tollgate::plan::Ruling;
-use tollgate::{Key, Limit, LimitKind, Tokens};
+use tollgate::{Key, Limit, Tokens};
 
 use crate::row::{Row, until};
 
@@ -43,7 +43,7 @@ impl Standing {
             }
         }
         let account = Account::new(&Terms::of(limit, key), &states, now);
-        let capacity = if spec.kind == LimitKind::Wallet { Tokens::MAX } else { spec.capacity.unwrap_or(spec.rate) };
+        let capacity = if spec.kind.is_money() { Tokens::MAX } else { spec.capacity.unwrap_or(spec.rate) };
         let ever = |at: Timestamp| Some(at.max(now)).filter(|at| *at < Timestamp::MAX);
         let (remaining, used, full_at) = (account.balance(), account.used(), ever(account.full_at()));
         let debt = Tokens::ZERO.checked_sub(remaining).unwrap_or(Tokens::MAX).max(Tokens::ZERO);

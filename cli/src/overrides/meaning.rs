@@ -3,7 +3,7 @@
 use chrono::{DateTime, Utc};
 use serde::Serialize;
 use sqlx::PgConnection;
-use tollgate::{Key, Limit, LimitKind, Limiter, Override, Overrides, Request, Tokens, migrate};
+use tollgate::{Key, Limit, Limiter, Override, Overrides, Request, Tokens, migrate};
 
 use super::ban::{ban_of, ban_words};
 use crate::database::begin;
@@ -35,7 +35,7 @@ impl Meaning {
         let balance = limiter.balance(&mut tx, asked(limit, key)).await?;
         let checked = limiter.check(&mut tx, asked(limit, key)).await;
         tx.rollback().await?;
-        let used = Some(limit).filter(|limit| limit.spec().kind != LimitKind::Wallet);
+        let used = Some(limit).filter(|limit| !limit.spec().kind.is_money());
         // A call that can never be granted is an error.
         let refused = checked.ok().map(tollgate::Decision::denied);
         let is_granted = matches!(refused, Some(None));

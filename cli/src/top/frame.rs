@@ -7,7 +7,7 @@ use clap::ValueEnum;
 use serde::{Serialize, Serializer};
 use sqlx::{AssertSqlSafe, FromRow, PgConnection};
 use tollgate::algebra::{Terms, Timestamp};
-use tollgate::{Key, Limits, Override, Overrides, Storage, Tokens};
+use tollgate::{Key, LimitKind, Limits, Override, Overrides, Storage, Tokens};
 
 use super::TopArgs;
 use crate::database::{clock, read_only};
@@ -126,7 +126,7 @@ pub(super) struct KeyLine {
     /// The share of the rate that a slow-down leaves the key.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) rate_share: Option<f64>,
-    /// The tokens that can be spent now, if the limit is known, or it is a wallet.
+    /// The tokens that can be spent now, if the limit is known, or it is a wallet; none of a meter.
     pub(super) remaining: Option<Tokens>,
     /// The tokens that are used and have not come back; where the limit is not known, as of when the row was written.
     pub(super) used: Tokens,
@@ -195,7 +195,10 @@ impl KeyLine {
         let (state, terms) = (row.state(), terms(limits, row, said.as_ref()));
         let full_at =
             terms.map_or(row.full_at(), |terms| Some(terms.full_at(&state)).filter(|at| *at < Timestamp::MAX));
-        let remaining = terms.map(|terms| terms.balance(&state, now)).or(row.balance());
+        // A meter has use. So has what is below zero and not known.
+        let kind = limits.and_then(|limits| limits.get(&row.name).ok()).map(|limit| limit.kind);
+        let remaining = terms.filter(|_| kind != Some(LimitKind::Meter)).map(|terms| terms.balance(&state, now));
+        let remaining = remaining.or(row.balance().filter(|balance| kind.is_none() && !balance.is_negative()));
         let owes = terms.filter(|_| remaining.is_some_and(Tokens::is_negative));
         // Time gives a wallet nothing.
         let clears_at = owes.map(|terms| terms.first_instant(&state, Tokens::ZERO)).filter(|at| *at < Timestamp::MAX);

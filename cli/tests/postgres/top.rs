@@ -170,6 +170,11 @@ async fn what_a_meter_counts_never_clears() {
     let json: serde_json::Value = serde_json::from_str(&told).unwrap();
     let ada = &json["keys"][0];
     assert_eq!((&ada["remaining"], &ada["clears_in_seconds"]), (&(-2).into(), &serde_json::Value::Null), "{json}");
+    for kind in ["[usage]\nkind = 'meter'\n", "[other]\nkind = 'meter'\n"] {
+        let file = Scratch::new("top_meter.toml", kind);
+        let told = stdout(&run(once(&world, &["--limits"]).arg(&file.0)));
+        assert!(told.contains(" 2 used "), "{told}");
+    }
 }
 
 #[tokio::test]

@@ -34,7 +34,7 @@ select s.name,
        count(*)                                                               as rows,
        count(*) filter (where s.ahead > 1)                                    as ahead,
        greatest(max(s.ahead), 0)                                              as furthest,
-       count(*) filter (where s.owed > greatest(s.max_reserved, 0))           as unreserved,
+       count(*) filter (where s.owed > s.max_reserved)                        as unreserved,
        count(*) filter (where s.is_laden)                                     as laden,
        count(*) filter (where s.has_lapsed)                                   as lapsed,
        max(least(s.owed / s.rate, s.full_in)) filter (where s.owed > 0 and not s.is_wallet) as clears_in

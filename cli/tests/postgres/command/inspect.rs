@@ -182,6 +182,19 @@ async fn a_wallet_has_no_capacity_and_grants_only_after_a_credit() {
     assert_eq!((&report["full_at"], &report["next"]["wait_ms"]), (&json!(null), &json!(0)), "{report}");
 }
 
+#[tokio::test]
+async fn a_meter_owes_nothing() {
+    let file = Scratch::new("meter.toml", "[usage]\nkind = 'meter'\n");
+    let world = World::new().await;
+    let inspect = |args: &[&str]| stdout(&inspect(&world, file.0.to_str(), args));
+    let told = inspect(&["usage", "ada"]);
+    assert_eq!(told, "limit     usage: meter\nkey       ada\nused      0\nrow       none, which means nothing used\n");
+    world.gate().debit(Limit::meter("usage").key("ada").cost(550)).await.unwrap();
+    let told = inspect(&["usage", "ada"]);
+    assert!(told.contains("\nused      550\nrow       550 used at "), "{told}");
+    assert_eq!(inspect(&["usage"]), "KEY  USED\nada   550\n");
+}
+
 /// With any row written by hand, the other rows are still shown.
 #[tokio::test]
 async fn a_row_whose_calls_are_errors_is_said_to_be_corrupt_and_hides_no_other() {

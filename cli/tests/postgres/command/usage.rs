@@ -46,6 +46,47 @@ async fn a_limit_that_gives_back_has_no_usage() {
     assert_eq!(wrong.status.code(), Some(64));
 }
 
+#[tokio::test]
+async fn a_bill_of_another_cycle_is_asked_by_its_prefix() {
+    let world = World::new().await;
+    let all = "('usage', '2026-11-14|a', -3000000), ('usage', '2026-11-15|a', -9), ('usage', '2026-11-14', -1000000)";
+    world.sql(&rows(all)).await;
+    let told = stdout(&usage(&world, &["usage", "--prefix", "2026-11-14"]));
+    assert_eq!(told, "KEY             USED\n'2026-11-14|a'     3\n2026-11-14         1\n2 keys             4\n");
+    let one = stdout(&usage(&world, &["usage", "a", "--prefix", "2026-11-14"]));
+    assert!(one.ends_with("1 key              3\n"), "{one}");
+}
+
+/// Any role that may ask can use as much as a row holds, and somebody may have written anything else.
+#[tokio::test]
+async fn no_key_keeps_the_bills_of_others_from_being_read() {
+    let world = World::new().await;
+    world.sql("select tollgate.define('usage', 'meter')").await;
+    world.sql("insert into tollgate.durable values (0, 'usage', 'bucket', 0, -5, now(), '9999-01-01')").await;
+    world.sql(&rows("('usage', 'a', (-9223372036854775808)::int8), ('usage', 'b', -9223372036854775807)")).await;
+    let told = stdout(&usage(&world, &["usage"]));
+    let expected = "KEY                      USED\n\
+                    a       9223372036854.775808\n\
+                    b       9223372036854.775807\n\
+                    2 keys  18446744073709.551615\n";
+    assert_eq!(told.split_whitespace().collect::<Vec<_>>(), expected.split_whitespace().collect::<Vec<_>>());
+    let json: Value = serde_json::from_str(&stdout(&usage(&world, &["usage", "--json"]))).unwrap();
+    assert_eq!(json["used"], "18446744073709.551615");
+}
+
+#[tokio::test]
+async fn a_name_that_is_no_meter_has_no_bill() {
+    let world = World::new().await;
+    world.sql("select tollgate.define('llm_usage', 'meter'), tollgate.define('credits', 'wallet')").await;
+    world.sql(&rows("('mail_usage', 'a', -1)")).await;
+    let told = |name: &str| failure(&usage(&world, &[name]));
+    assert_eq!(told("lmm_usage"), "error: there is no limit \"lmm_usage\" (did you mean \"llm_usage\"?)\n");
+    assert_eq!(told("mial_usage"), "error: there is no limit \"mial_usage\" (did you mean \"mail_usage\"?)\n");
+    assert!(told("credits").starts_with("error: \"credits\" is a wallet, and no meter ("), "{}", told("credits"));
+    assert_eq!(stdout(&usage(&world, &["llm_usage"])), "KEY     USED\n0 keys     0\n");
+    assert!(stdout(&usage(&world, &["mail_usage", "--month", "2026-11"])).contains("0 keys"));
+}
+
 fn rows(of: &str) -> String {
     format!(
         "insert into tollgate.durable (part, name, key, shard, value, ts, full_at, list)

@@ -8,7 +8,7 @@ use serde_json::Value;
 use tollgate::{Decision, Limit, MINUTE, Storage, Tokens};
 
 use super::limits::Scratch;
-use super::{run, signal, stdout, text, tollgate};
+use super::{failure, run, signal, stdout, text, tollgate};
 use crate::terminal::Terminal;
 use crate::world::{World, soon};
 
@@ -131,6 +131,43 @@ async fn reset_empties_a_wallet() {
     let told = |args: &[&str]| stdout(&run(asking(&world, args).env("TOLLGATE_LIMITS", &file.0)));
     assert_eq!(told(&["credit", "credits", "ada", "--cost", "50"]), "credited: \"credits\" for ada has 50\n");
     assert_eq!(told(&["reset", "credits", "ada"]), "reset: \"credits\" for ada has 0\n");
+}
+
+#[tokio::test]
+async fn a_meter_speaks_of_use_and_is_reset_only_by_force() {
+    let file = Scratch::new("meter_to_reset.toml", "[llm_usage]\nkind = 'meter'");
+    let world = World::new().await;
+    let ask = |args: &[&str]| run(asking(&world, args).env("TOLLGATE_LIMITS", &file.0));
+    let told = |args: &[&str]| stdout(&ask(args));
+    assert_eq!(
+        told(&["consume", "llm_usage", "2026-11", "20", "--cost", "550"]),
+        "granted: 550 of \"llm_usage\" for '2026-11|20'; 550 used\n"
+    );
+    let key = ["llm_usage", "2026-11|20"];
+    assert_eq!(
+        told(&["credit", key[0], key[1], "--cost", "50"]),
+        "credited: \"llm_usage\" for '2026-11|20' has 500 used\n"
+    );
+    let refused = |args: &[&str]| failure(&ask(args));
+    assert_eq!(
+        refused(&["reset", key[0], key[1]]),
+        "error: \"llm_usage\" is a meter: a reset erases a bill (correct the bill with `tollgate credit llm_usage KEY \
+         --cost N`, or say --force)\n"
+    );
+    assert_eq!(
+        refused(&["reset", key[0], "--all", "--yes"]),
+        "error: \"llm_usage\" is a meter, which --all leaves alone: nothing was reset (correct the bill with `tollgate \
+         credit llm_usage KEY --cost N`, or delete rows of bills that are paid)\n"
+    );
+    for effect in ["--deny", "--unlimited", "--rate=5", "--overdraft=5"] {
+        let told = refused(&["override", "set", key[0], key[1], effect, "--reason", "x"]);
+        assert_eq!(
+            told,
+            "error: limit \"llm_usage\" is a meter, which refuses nobody and has no numbers (override the limit beside \
+             it)\n"
+        );
+    }
+    assert_eq!(told(&["reset", key[0], key[1], "--force"]), "reset: \"llm_usage\" for '2026-11|20' has 0 used\n");
 }
 
 #[tokio::test]
