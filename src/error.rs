@@ -2,10 +2,10 @@ use std::borrow::Cow;
 use std::fmt;
 
 use crate::call::CallError;
-use crate::driver_error::DriverError;
 use crate::key::KeyError;
-use crate::text::Text;
 use crate::tokens::Tokens;
+use crate::values::driver_error::DriverError;
+use crate::values::text::Text;
 
 /// Why no decision was made. A refusal is not an error but an answer: see [`Decision`](crate::Decision).
 ///

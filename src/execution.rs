@@ -2,7 +2,7 @@
 //! but skip those that somebody else has locked.
 
 use crate::algebra::State;
-use crate::decision::Source;
+use crate::answer::decision::Source;
 use crate::error::Error;
 use crate::plan::{Answer, CallWrite, Chosen, Outcome, Plan, RowId, RowWrite, draw};
 use crate::store::{Found, Store, unwritten};

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 
-use crate::text::Text;
+use crate::values::text::Text;
 
 /// The user, tenant, address or combination of them that a limit applies to, as a canonical text.
 ///

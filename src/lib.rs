@@ -92,32 +92,22 @@ pub mod _guide;
 pub mod algebra;
 #[cfg(not(feature = "unstable"))]
 mod algebra;
-mod balance;
+mod answer;
 pub mod calendar;
 mod call;
 #[cfg(feature = "postgres")]
-mod clock;
-mod decision;
-#[cfg(feature = "postgres")]
 mod definitions;
-mod driver_error;
 mod error;
 #[cfg(feature = "postgres")]
 mod execution;
 #[cfg(feature = "postgres")]
-mod failures;
-#[cfg(feature = "postgres")]
 mod gate;
-mod hash;
 mod key;
-mod lean;
 mod limit;
 #[cfg(feature = "postgres")]
 mod limiter;
 #[cfg(feature = "limits-file")]
 mod limits;
-#[cfg(feature = "postgres")]
-mod lock;
 #[cfg(feature = "postgres")]
 mod meter;
 #[cfg(feature = "migrate")]
@@ -132,30 +122,23 @@ mod plan;
 mod prepare;
 #[cfg(feature = "postgres")]
 mod reaper;
-mod reason;
-mod receipt;
-#[cfg(any(feature = "migrate", feature = "postgres"))]
-mod schema;
-#[cfg(feature = "postgres")]
-mod session;
-mod span;
-mod standing;
 #[cfg(feature = "postgres")]
 mod store;
 #[cfg(feature = "postgres")]
 mod sweeper;
-mod text;
-mod timestamp;
 mod tokens;
 #[cfg(feature = "postgres")]
 mod tollgate;
+mod values;
 
 use std::time::Duration;
 
-pub use balance::Balance;
+pub use answer::balance::Balance;
+pub use answer::decision::{Decision, Denied, DeniedBy, Grant, Reservation, Source};
+pub use answer::reason::Reason;
+pub use answer::receipt::{Charge, Receipt};
+pub use answer::standing::{CrossedError, Each, Standing, Standings};
 pub use call::{Call, CallError, Request, first_of, split};
-pub use decision::{Decision, Denied, DeniedBy, Grant, Reservation, Source};
-pub use driver_error::DriverError;
 pub use error::{Error, FitError, SetupFault, Step};
 #[cfg(feature = "postgres")]
 pub use gate::{Gate, GateBuilder, Lease, OnFailure, Stream};
@@ -171,15 +154,13 @@ pub use overrides::SlowDown;
 #[cfg(feature = "postgres")]
 pub use overrides::{Effect, NewOverride, Override, OverrideError, OverrideSet, Overrides, SlowDownFault};
 pub use plan::settlement::Settlement;
-pub use reason::Reason;
-pub use receipt::{Charge, Receipt};
-pub use span::{Span, SpanError};
-pub use standing::{CrossedError, Each, Standing, Standings};
 #[cfg(feature = "postgres")]
 pub use sweeper::{SweepPass, Sweeper, Sweeping, Swept};
 pub use tokens::{Tokens, TokensError};
 #[cfg(feature = "postgres")]
 pub use tollgate::{StartError, Tollgate, TollgateBuilder};
+pub use values::driver_error::DriverError;
+pub use values::span::{Span, SpanError};
 
 /// One second, for periods.
 pub const SECOND: Duration = Duration::from_secs(1);

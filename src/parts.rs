@@ -1,7 +1,7 @@
 use std::ops::RangeInclusive;
 
-use crate::hash::stable_hash;
 use crate::key::Key;
+use crate::values::hash::stable_hash;
 
 /// The number of parts over which Citus distributes the tables; 0 on plain PostgreSQL.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]

@@ -10,7 +10,7 @@ use crate::meter::{self, By};
 use crate::overrides::{OverrideOf, Overrides};
 use crate::parts::Parts;
 use crate::plan::{Answer, Operation, Under, Verb};
-use crate::text::Text;
+use crate::values::text::Text;
 
 /// The most keys that one call may ask, unless its limiter or gate says otherwise. On a busy machine a call of 2 000
 /// keys kept its rows from others for a second, which is how long a gate waits for a lock; one of 20 000 for 7.6

@@ -16,7 +16,7 @@ use crate::error::{Error, Step, chain};
 use crate::execution::Execution;
 use crate::meter;
 use crate::plan::{Plan, RowId, Under, Verb};
-use crate::session::{self, Right, Session};
+use crate::store::session::{self, Right, Session};
 use crate::store::{Backend, Store, begin, defaults, timed_out, unreaped};
 
 /// Gives back the charges of calls that have lapsed.

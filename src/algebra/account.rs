@@ -1,8 +1,8 @@
 use super::shard::Shard;
 use super::state::{State, saturate, wide};
 use super::terms::Terms;
-use crate::timestamp::Timestamp;
 use crate::tokens::Tokens;
+use crate::values::timestamp::Timestamp;
 
 /// All rows of a limit for one key, asked together at an instant. Most limits have one row; a limit with shards has
 /// several.

@@ -2,8 +2,8 @@ use std::iter;
 
 use super::state::{saturate, wide};
 use super::terms::{Flow, Terms};
+use crate::answer::reason::Reason;
 use crate::call::Drawn;
-use crate::reason::Reason;
 use crate::tokens::Tokens;
 
 /// The question of a call to a limit for one key.

@@ -34,9 +34,9 @@
 use super::list::{Entry, List};
 use super::refill::div_ceil;
 use super::state::{State, saturate, wide};
-use crate::receipt::{Charge, ChargeKind};
-use crate::timestamp::Timestamp;
+use crate::answer::receipt::{Charge, ChargeKind};
 use crate::tokens::Tokens;
+use crate::values::timestamp::Timestamp;
 
 /// A row after the settlement of a charge.
 #[derive(Clone, Debug, Eq, PartialEq)]

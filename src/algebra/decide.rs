@@ -7,9 +7,9 @@ use super::list::List;
 use super::shard::{Portion, Shard};
 use super::state::{saturate, wide};
 use super::terms::Flow;
-use crate::reason::Reason;
-use crate::timestamp::Timestamp;
+use crate::answer::reason::Reason;
 use crate::tokens::Tokens;
+use crate::values::timestamp::Timestamp;
 
 /// The answer of an account.
 #[derive(Clone, Debug, Eq, PartialEq)]

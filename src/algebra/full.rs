@@ -18,8 +18,8 @@ use super::period::longest;
 use super::refill::div_ceil;
 use super::state::State;
 use super::terms::{Flow, Terms};
-use crate::timestamp::Timestamp;
 use crate::tokens::Tokens;
+use crate::values::timestamp::Timestamp;
 
 impl Terms {
     /// The meaning of a missing row: a full one, at `now` or at the last step before it; an empty wallet.

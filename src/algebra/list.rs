@@ -2,8 +2,8 @@ use std::ops::{Range, RangeInclusive};
 
 use super::months;
 use crate::call::Drawn;
-use crate::timestamp::Timestamp;
 use crate::tokens::Tokens;
+use crate::values::timestamp::Timestamp;
 
 /// Tokens that come back to a row by themselves.
 #[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]

@@ -72,7 +72,7 @@ mod split;
 mod state;
 mod terms;
 
-pub use crate::timestamp::Timestamp;
+pub use crate::values::timestamp::Timestamp;
 pub use account::Account;
 pub use ask::Ask;
 pub(crate) use ask::Position;

@@ -1,6 +1,6 @@
 //! Counts the months of UTC from January 1970, in integers.
 
-use crate::timestamp::Timestamp;
+use crate::values::timestamp::Timestamp;
 
 /// The longest month.
 pub(super) const LONGEST: i64 = 31 * DAY;
@@ -50,7 +50,7 @@ mod tests {
     use chrono::{DateTime, Datelike, Months, NaiveDate, NaiveTime, Utc};
 
     use super::{DAY, LONGEST, number, step};
-    use crate::timestamp::Timestamp;
+    use crate::values::timestamp::Timestamp;
 
     const OFFSETS: [i64; 6] = [0, 1, 14 * DAY, 28 * DAY + 5, 30 * DAY, LONGEST - 1];
 

@@ -14,7 +14,7 @@ use super::months;
 use super::refill::div_ceil;
 use super::state::{State, wide};
 use super::terms::{Flow, Terms};
-use crate::timestamp::Timestamp;
+use crate::values::timestamp::Timestamp;
 
 impl Terms {
     /// Whether these terms bring no tokens to a row, because it is marked with a period of other terms.

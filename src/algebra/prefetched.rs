@@ -1,7 +1,7 @@
 use super::state::{State, saturate, wide};
 use super::terms::Terms;
-use crate::timestamp::Timestamp;
 use crate::tokens::Tokens;
+use crate::values::timestamp::Timestamp;
 
 /// Tokens that were charged for calls to come, and were not spent.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]

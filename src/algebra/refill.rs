@@ -2,8 +2,8 @@ use super::list::{Entry, List};
 use super::months;
 use super::state::{State, saturate, wide};
 use super::terms::{Flow, Terms};
-use crate::timestamp::Timestamp;
 use crate::tokens::Tokens;
+use crate::values::timestamp::Timestamp;
 
 impl Terms {
     /// The balance of a row at `now`.

@@ -4,8 +4,8 @@ use super::ask::Ask;
 use super::list::{Entry, List};
 use super::state::{State, saturate, wide};
 use super::terms::Terms;
-use crate::timestamp::Timestamp;
 use crate::tokens::Tokens;
+use crate::values::timestamp::Timestamp;
 
 /// The change of one row of an account.
 #[derive(Clone, Debug, Eq, PartialEq)]

@@ -1,7 +1,7 @@
 use super::list::List;
 use crate::call::Drawn;
-use crate::timestamp::Timestamp;
 use crate::tokens::Tokens;
+use crate::values::timestamp::Timestamp;
 
 /// A row: how many tokens of a full row are used, since which instant and until when, and for some kinds of limits a
 /// list.

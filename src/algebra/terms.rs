@@ -3,12 +3,12 @@ use std::time::Duration;
 use super::list::List;
 use super::months;
 use super::state::{State, wide};
-use crate::hash::spread;
+use crate::answer::receipt::ChargeKind;
 use crate::key::Key;
 use crate::limit::{Limit, LimitKind, micros};
-use crate::receipt::ChargeKind;
-use crate::timestamp::Timestamp;
 use crate::tokens::Tokens;
+use crate::values::hash::spread;
+use crate::values::timestamp::Timestamp;
 
 /// The numbers of a limit for one key: rate, period, capacity, and the place of its steps.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]

@@ -6,7 +6,7 @@ use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
 use super::CallError;
 use crate::key::Key;
 use crate::limit::{LimitFault, name_fault, period_fault, written};
-use crate::text::Text;
+use crate::values::text::Text;
 
 /// The name of a stored call: the limit and the key of one of its requests, and an id.
 ///

@@ -10,8 +10,8 @@ use crate::SECOND;
 use crate::error::Error;
 use crate::key::{Key, KeyError, ToKey};
 use crate::limit::{Limit, LimitKind};
-use crate::timestamp::Timestamp;
 use crate::tokens::{Tokens, TokensError};
+use crate::values::timestamp::Timestamp;
 
 /// A question to a limit: a key, and how many tokens to take. Made by [`Limit::key`] and [`Limit::global`].
 ///

@@ -1,10 +1,10 @@
 use serde::Deserialize;
 
 use super::CallId;
-use crate::lean::lean;
-use crate::receipt::Charge;
-use crate::timestamp::Timestamp;
+use crate::answer::receipt::Charge;
 use crate::tokens::Tokens;
+use crate::values::lean::lean;
+use crate::values::timestamp::Timestamp;
 
 /// A stored call. It is stored so that it is charged once, is settled once, or lapses.
 ///

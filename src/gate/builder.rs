@@ -15,12 +15,12 @@ use super::server::Server;
 use super::shared::{Settings, Shared};
 use super::wait::Waiters;
 use crate::HOUR;
-use crate::clock::Clock;
 use crate::limit::Limit;
 use crate::overrides::Overrides;
 use crate::parts::Parts;
 use crate::prepare::MAX_KEYS;
 use crate::store::Backend;
+use crate::values::clock::Clock;
 
 /// The settings of a gate; made by [`Gate::builder`]. Every setting has a default that suits most services.
 #[derive(Debug)]

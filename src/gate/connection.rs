@@ -16,7 +16,7 @@ use super::outage::close_idle;
 use super::server::Server;
 use super::shared::Shared;
 use crate::error::{Error, Step};
-use crate::session::{self, Right, Session};
+use crate::store::session::{self, Right, Session};
 use crate::store::{database, millis, timed_out};
 
 /// A connection to a server of the gate. Somebody may have left it in a transaction.

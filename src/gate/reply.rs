@@ -4,7 +4,7 @@ use tokio::sync::{oneshot, watch};
 
 use crate::error::Error;
 use crate::plan::{Answer, Operation};
-use crate::text::Text;
+use crate::values::text::Text;
 
 /// A call in a queue.
 pub(super) struct QueuedCall {

@@ -8,10 +8,10 @@ use super::memory::Memories;
 use super::outage::Fallback;
 use super::server::Server;
 use super::wait::Waiters;
-use crate::clock::Clock;
 use crate::overrides::Overrides;
 use crate::plan::RowId;
 use crate::store::{self, Backend, Store};
+use crate::values::clock::Clock;
 
 /// The parts of a gate that all its lanes work with.
 pub(super) struct Shared {

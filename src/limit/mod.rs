@@ -13,8 +13,8 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
-use crate::text::Text;
 use crate::tokens::Tokens;
+use crate::values::text::Text;
 pub(crate) use fault::name_fault;
 pub use fault::{LimitError, LimitFault};
 pub use spec::{LimitKind, LimitSpec, Storage};

@@ -5,8 +5,8 @@ use serde::{Deserialize, Serialize};
 
 use super::fault::LimitFault;
 use super::{Limit, written};
-use crate::text::Text;
 use crate::tokens::Tokens;
+use crate::values::text::Text;
 
 /// A limit as plain data. Read it from a file or fill it in at run time, then convert it into a [`Limit`], which checks
 /// it.

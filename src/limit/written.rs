@@ -15,7 +15,7 @@ pub(crate) mod span {
 
     use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
-    use crate::span::Span;
+    use crate::values::span::Span;
 
     pub(crate) fn serialize<S: Serializer>(span: &Duration, serializer: S) -> Result<S::Ok, S::Error> {
         Span(*span).serialize(serializer)
@@ -31,7 +31,7 @@ pub(crate) mod optional_span {
 
     use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
-    use crate::span::Span;
+    use crate::values::span::Span;
 
     #[expect(clippy::ref_option, reason = "the signature that serde's `with` calls")]
     pub(crate) fn serialize<S: Serializer>(span: &Option<Duration>, serializer: S) -> Result<S::Ok, S::Error> {

@@ -9,9 +9,9 @@ mod verbs;
 
 use std::time::Duration;
 
-use crate::clock::Clock;
 use crate::overrides::Overrides;
 use crate::store::Backend;
+use crate::values::clock::Clock;
 pub use in_transaction::{BegunByHand, InTransaction};
 
 /// Decides **inside the caller's transaction**: the decision and the work that it pays for commit or roll back

@@ -5,11 +5,11 @@ use chrono::{DateTime, Utc};
 #[cfg(doc)]
 use super::BegunByHand;
 use super::Limiter;
-use crate::clock::Clock;
 use crate::overrides::Overrides;
 use crate::parts::Parts;
 use crate::prepare::MAX_KEYS;
 use crate::store::Backend;
+use crate::values::clock::Clock;
 
 /// # Settings
 impl Limiter {

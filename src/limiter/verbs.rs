@@ -1,14 +1,14 @@
 use sqlx::PgConnection;
 
 use super::{InTransaction, Limiter};
-use crate::balance::Balance;
+use crate::answer::balance::Balance;
+use crate::answer::decision::{Decision, Reservation};
+use crate::answer::receipt::Receipt;
 use crate::call::{Call, Request};
-use crate::decision::{Decision, Reservation};
 use crate::error::Error;
 use crate::meter::{self, By};
 use crate::plan::settlement::Settlement;
 use crate::plan::{Answer, Verb};
-use crate::receipt::Receipt;
 use crate::tokens::{Tokens, TokensError};
 
 /// # Verbs

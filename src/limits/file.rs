@@ -7,7 +7,7 @@ use serde::de::{Deserialize, DeserializeSeed, Deserializer, Error, MapAccess, Vi
 
 use super::fault::FileFault;
 use crate::limit::{Limit, LimitSpec};
-use crate::text::Text;
+use crate::values::text::Text;
 
 pub(super) fn of_toml(text: &str) -> Result<BTreeMap<String, Limit>, FileFault> {
     let text = without_mark(text);

@@ -1,7 +1,7 @@
 use sqlx::PgConnection;
 
 use super::{MigrateError, rows};
-use crate::schema;
+use crate::values::schema;
 
 /// Refuses tables that lack a column, or are not logged as they should be.
 pub(super) async fn refuse_damaged(conn: &mut PgConnection) -> Result<(), MigrateError> {

@@ -3,11 +3,11 @@ use std::time::Duration;
 use sqlx::error::DatabaseError;
 
 use super::slow_down::SlowDown;
-use crate::driver_error::DriverError;
 use crate::error::SetupFault;
 use crate::key::KeyError;
 use crate::limit::{Limit, LimitKind, micros};
 use crate::store::setup_fault;
+use crate::values::driver_error::DriverError;
 use crate::{DAY, SECOND};
 
 /// Why an override was not set or removed, or why overrides could not be read.

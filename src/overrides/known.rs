@@ -9,7 +9,7 @@ use super::map::Map;
 use super::row::Override;
 use super::table::{Snapshot, Stamp};
 use crate::algebra::Timestamp;
-use crate::lock;
+use crate::values::lock;
 
 /// What this process knows of the overrides of the table.
 pub(super) struct Known {

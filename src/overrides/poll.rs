@@ -9,7 +9,7 @@ use super::known::Known;
 use super::slowed_rate::SlowedRate;
 use super::table::{self, Snapshot, Stamp};
 use crate::error::chain;
-use crate::session::{self, Right};
+use crate::store::session::{self, Right};
 use crate::{SECOND, meter};
 
 /// Reads the table each second, until the last clone of its overrides is dropped, or the pool is closed. It polls,

@@ -18,7 +18,7 @@ use crate::algebra::Timestamp;
 use crate::call::Request;
 use crate::key::Key;
 use crate::limit::{Limit, LimitKind};
-use crate::session::{self, Right};
+use crate::store::session::{self, Right};
 
 /// # Following the other side
 ///

@@ -19,7 +19,7 @@ use crate::algebra::Timestamp;
 use crate::key::Key;
 use crate::limit::Limit;
 use crate::meter;
-use crate::session::{self, Right};
+use crate::store::session::{self, Right};
 
 /// The overrides of the table `tollgate.overrides`, as this process knows them. Give them to a
 /// [`Limiter`](crate::Limiter::overrides) and a [`Gate`](crate::GateBuilder::overrides), which then go by them. Clones

@@ -4,9 +4,9 @@ use super::ledger::{Ledger, unfit};
 use super::stored_call::CallSlot;
 use super::target::{Item, Target};
 use crate::algebra::{Flow, Rest, TooDeep};
-use crate::balance::Balance;
+use crate::answer::balance::Balance;
+use crate::answer::decision::Source;
 use crate::call::Given;
-use crate::decision::Source;
 use crate::error::{Error, FitError};
 use crate::tokens::Tokens;
 

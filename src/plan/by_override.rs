@@ -6,7 +6,7 @@ use super::operation::Operation;
 use super::take::{alternatives, denied};
 use super::target::{Item, Target};
 use crate::algebra::{Ask, Timestamp};
-use crate::decision::Denied;
+use crate::answer::decision::Denied;
 
 impl Operation {
     /// Whether an override applies to a limit that it asks.

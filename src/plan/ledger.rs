@@ -7,7 +7,7 @@ use super::target::Target;
 use crate::algebra::{Account, Portion, State, Timestamp};
 use crate::call::StoredCall;
 use crate::error::{Error, FitError};
-use crate::text::Text;
+use crate::values::text::Text;
 
 /// The rows and the stored calls of a plan while its calls are decided over them, one after another.
 pub(super) struct Ledger<'p> {

@@ -12,15 +12,15 @@ use super::take::{alternatives, decided_together, keep_right, possible};
 use super::target::{Item, Target};
 use super::verb::Verb;
 use crate::algebra::Ask;
+use crate::answer::receipt::Receipt;
 use crate::call::{Call, CallError, Request, StoredCall};
 use crate::error::Error;
 use crate::key::Key;
 use crate::limit::{Limit, LimitKind};
 use crate::overrides::{AppliedOverride, OverrideOf};
 use crate::parts::Parts;
-use crate::receipt::Receipt;
-use crate::text::Text;
 use crate::tokens::Tokens;
+use crate::values::text::Text;
 
 /// What a verb asks of the rows: it can be decided.
 #[derive(Clone, Debug)]

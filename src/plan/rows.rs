@@ -1,9 +1,9 @@
 use std::ops::Range;
 
+use crate::answer::receipt::Charge;
 use crate::key::Key;
 use crate::limit::{Limit, Storage};
-use crate::receipt::Charge;
-use crate::text::Text;
+use crate::values::text::Text;
 
 /// One row: a limit's name, a key and a shard, in one of the two tables. Rows order as they are locked.
 #[derive(Clone, Debug, Eq, Hash, Ord, PartialEq, PartialOrd)]

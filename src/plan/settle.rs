@@ -2,14 +2,14 @@
 
 use super::ledger::{Ledger, unfit};
 use super::rows::{RowId, RowRange};
-use super::settlement::Settlement;
 use super::stored_call::{CallSlot, Role};
 use crate::algebra::{Settled, State, Timestamp, Unsettled};
+use crate::answer::receipt::{Charge, ChargeKind, Receipt, by_request};
 use crate::call::{CallError, StoredCall};
 use crate::error::{Error, FitError};
-use crate::receipt::{Charge, ChargeKind, Receipt, by_request};
-use crate::text::Text;
+use crate::plan::settlement::Settlement;
 use crate::tokens::{Tokens, TokensError};
+use crate::values::text::Text;
 
 /// Charges to be settled, all or none, each in its own row.
 #[derive(Clone, Debug)]

@@ -2,9 +2,9 @@ use chrono::{DateTime, Utc};
 use serde::{Deserialize, Serialize};
 
 use crate::algebra::{State, Terms};
+use crate::answer::receipt::Charge;
+use crate::answer::standing::{CrossedError, fell_below};
 use crate::limit::Limit;
-use crate::receipt::Charge;
-use crate::standing::{CrossedError, fell_below};
 
 /// The charges of a receipt after it was settled, cancelled, released or renewed.
 #[derive(Clone, Debug, Deserialize, Eq, PartialEq, Serialize)]

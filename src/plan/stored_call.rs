@@ -3,11 +3,11 @@ use std::time::Duration;
 use super::rows::RowId;
 use crate::DAY;
 use crate::algebra::{Ask, Timestamp};
+use crate::answer::receipt::{Charge, Receipt};
 use crate::call::{CallError, CallId, Drawn, Given, Keeping, Once, StoredCall};
 use crate::error::Error;
-use crate::hash::stable_hash;
-use crate::receipt::{Charge, Receipt};
 use crate::tokens::Tokens;
+use crate::values::hash::stable_hash;
 
 /// The slot of a call among the stored calls.
 #[derive(Clone, Debug)]

@@ -1,11 +1,11 @@
 use super::rows::RowRange;
 use crate::algebra::{Flow, Terms, Timestamp};
-use crate::decision::DeniedBy;
+use crate::answer::decision::DeniedBy;
+use crate::answer::reason::Reason;
+use crate::answer::standing::Standing;
 use crate::key::Key;
 use crate::limit::Limit;
 use crate::overrides::{AppliedOverride, Ruling};
-use crate::reason::Reason;
-use crate::standing::Standing;
 use crate::tokens::Tokens;
 
 /// A limit and key of a call, and the action of the call on them.

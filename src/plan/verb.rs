@@ -1,6 +1,6 @@
 use crate::algebra::Rest;
+use crate::answer::receipt::Receipt;
 use crate::call::{Call, Request, StoredCall};
-use crate::receipt::Receipt;
 use crate::tokens::Tokens;
 
 /// What one caller says: to take tokens from every limit or from none, or to make a change that always succeeds.

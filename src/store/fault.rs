@@ -8,11 +8,11 @@ use sqlx::postgres::PgDatabaseError;
 
 use super::pooler::{self, PoolerError};
 use super::wire::Corrupt;
-use crate::driver_error::DriverError;
 use crate::error::{Error, SetupFault, Step};
 use crate::plan::RowId;
-use crate::session;
-use crate::text::Text;
+use crate::store::session;
+use crate::values::driver_error::DriverError;
+use crate::values::text::Text;
 pub(crate) use setup::setup_fault;
 
 mod setup;

@@ -39,6 +39,7 @@ mod columns;
 mod fault;
 mod found;
 mod pooler;
+pub(crate) mod session;
 mod wire;
 
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -52,9 +53,9 @@ use crate::error::{Error, SetupFault, Step};
 use crate::limit::Storage;
 use crate::parts::Parts;
 use crate::plan::RowId;
-use crate::session::{self, Right};
 pub(crate) use fault::{database, setup_fault, timed_out, unreaped, unswept, unwritten};
 pub(crate) use found::Found;
+use session::Right;
 use wire::Statement;
 
 /// Runs a statement on the table of a storage, and yields its rows.

@@ -14,9 +14,9 @@ use super::walk::Walk;
 use crate::algebra::Timestamp;
 use crate::error::Error;
 use crate::limit::Storage;
-use crate::lock::lock;
-use crate::session::{self, Right};
+use crate::store::session::{self, Right};
 use crate::store::{Ctid, FullRow, FullRows, Store, defaults, table_of, unreaped, unswept};
+use crate::values::lock::lock;
 
 /// One walk over the tables, step by step; made by [`Sweeper::pass`].
 ///

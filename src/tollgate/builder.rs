@@ -14,7 +14,7 @@ use crate::limit::{self, Limit};
 use crate::limiter::Limiter;
 use crate::overrides::Overrides;
 use crate::parts::Parts;
-use crate::session::{self, Right};
+use crate::store::session::{self, Right};
 use crate::sweeper::Sweeper;
 
 /// The settings of a [`Tollgate`]; made by [`Tollgate::builder`]. Every setting has a default that suits most services.

@@ -6,7 +6,7 @@ use sqlx::PgConnection;
 use crate::definitions::{self, Stored};
 use crate::error::chain;
 use crate::limit::Limit;
-use crate::session::{self, Right};
+use crate::store::session::{self, Right};
 
 /// Inserts the definitions that the table lacks, where the role may, and logs each that differs. It overwrites none:
 /// that would undo what somebody has pushed, and two versions of a service would write in turn. No fault here stops a

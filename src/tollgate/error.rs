@@ -1,6 +1,6 @@
-use crate::driver_error::DriverError;
 use crate::error::SetupFault;
 use crate::store::setup_fault;
+use crate::values::driver_error::DriverError;
 
 /// Why a [`Tollgate`](super::Tollgate) did not start.
 #[derive(Clone, Debug, thiserror::Error)]

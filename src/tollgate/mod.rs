@@ -16,9 +16,9 @@ pub use error::StartError;
 
 use crate::gate::Gate;
 use crate::limiter::Limiter;
-use crate::lock::lock;
 use crate::overrides::Overrides;
 use crate::sweeper::Sweeping;
+use crate::values::lock::lock;
 
 /// All that a service needs, over one pool: a [`Limiter`] and a [`Gate`] that go by the [`Overrides`], and the tasks
 /// that watch these, sweep, and give back what lapses.

@@ -5,7 +5,7 @@ use sqlx::{PgConnection, Row};
 use super::StartError;
 use crate::error::SetupFault;
 use crate::parts::Parts;
-use crate::schema;
+use crate::values::schema;
 
 /// Fails if the tables lack a column. Returns the number of their parts. By the simple protocol, which no pooler takes
 /// apart.

@@ -11,8 +11,8 @@ use crate::gate::reply::QueuedCall;
 use crate::gate::server::Server;
 use crate::gate::shared::Shared;
 use crate::gate::worker::Worker;
-use crate::lock::lock;
 use crate::plan::{Plan, RowId};
+use crate::values::lock::lock;
 
 /// Calls whose rows another transaction locks for longer than a moment. They are set aside so that the lanes go on.
 ///

@@ -20,8 +20,8 @@ use crate::call::StoredCall;
 use crate::error::{Error, Step};
 use crate::meter;
 use crate::plan::{Answer, Outcome, Plan, RowId, RowWrite};
-use crate::session;
 use crate::store::Found;
+use crate::store::session;
 pub(super) use blocked::Blocked;
 use groups::{Groups, Written};
 

@@ -8,11 +8,11 @@ use tokio::sync::{oneshot, watch};
 use tokio::task::JoinHandle;
 use tokio::time::{Instant, sleep_until, timeout, timeout_at};
 
-use crate::decision::{Grant, span};
+use crate::answer::decision::{Grant, span};
+use crate::answer::receipt::{Charge, Receipt};
 use crate::error::{Error, chain};
 use crate::gate::Gate;
-use crate::lock::lock;
-use crate::receipt::{Charge, Receipt};
+use crate::values::lock::lock;
 
 /// A grant of a [concurrency limit](crate::Limit::concurrency) that lasts as long as this value lives. Made by
 /// [`Gate::acquire`].

@@ -6,10 +6,10 @@ use tokio::sync::watch;
 use tokio::task::JoinHandle;
 use tokio::time::{Instant, sleep, timeout};
 
-use crate::decision::{Grant, span};
+use crate::answer::decision::{Grant, span};
+use crate::answer::receipt::Receipt;
 use crate::error::{Error, chain};
 use crate::gate::Gate;
-use crate::receipt::Receipt;
 use crate::tokens::{Tokens, TokensError};
 
 /// A call whose cost is known only when it has ended. An estimate was charged; the stream counts the use, and settles

@@ -5,7 +5,7 @@ mod touch;
 use std::sync::Arc;
 
 use crate::algebra::State;
-use crate::decision::Denied;
+use crate::answer::decision::Denied;
 use crate::error::Error;
 use crate::plan::{Answer, Operation, Plan, RowId, RowWrite};
 pub(super) use prefetch::{Ages, Prefetch};

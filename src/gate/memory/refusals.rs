@@ -8,12 +8,12 @@ use std::sync::RwLock;
 use std::time::{Duration, Instant};
 
 use crate::algebra::{Account, Ask, State, Timestamp, Verdict};
-use crate::clock::Clock;
-use crate::decision::{Denied, DeniedBy, Source};
+use crate::answer::decision::{Denied, DeniedBy, Source};
+use crate::answer::standing::Standing;
 use crate::gate::raised::RaisedRows;
-use crate::lock::{read, write};
 use crate::plan::{Item, Operation, RowId};
-use crate::standing::Standing;
+use crate::values::clock::Clock;
+use crate::values::lock::{read, write};
 
 /// Rows that refused a caller, in their last known state.
 ///

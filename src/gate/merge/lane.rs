@@ -22,9 +22,9 @@ use crate::gate::reply::QueuedCall;
 use crate::gate::server::Server;
 use crate::gate::shared::Shared;
 use crate::gate::worker::Worker;
-use crate::lock::lock;
 use crate::meter;
-use crate::text::Text;
+use crate::values::lock::lock;
+use crate::values::text::Text;
 
 /// A queue of calls, and the worker that takes them while there are any.
 ///

@@ -15,8 +15,8 @@ use crate::gate::connection::{Connection, within};
 use crate::gate::merge::{Lanes, Width};
 use crate::gate::server::Server;
 use crate::gate::shared::Shared;
-use crate::lock::{read, write};
 use crate::store::database;
+use crate::values::lock::{read, write};
 
 /// The lanes to each node, as Citus's catalogue said some seconds ago where the parts lie.
 ///

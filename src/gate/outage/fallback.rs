@@ -5,14 +5,14 @@ use std::time::{Instant, SystemTime, UNIX_EPOCH};
 
 use super::buckets::LocalBuckets;
 use crate::algebra::{Ask, Timestamp};
-use crate::decision::{Decision, Denied, Grant, Source};
+use crate::answer::decision::{Decision, Denied, Grant, Source};
+use crate::answer::receipt::Receipt;
+use crate::answer::standing::Standings;
 use crate::error::{Error, chain};
-use crate::lock::lock;
 use crate::meter::{self, By};
 use crate::plan::{Operation, Plan};
-use crate::receipt::Receipt;
-use crate::standing::Standings;
 use crate::tokens::Tokens;
+use crate::values::lock::lock;
 
 /// The answer of a gate to `consume`, `check`, `wait`, `acquire` and their variants during an outage of the database. A
 /// [`Lease`](crate::Lease) that is granted without the database holds no tokens.

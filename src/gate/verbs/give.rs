@@ -1,11 +1,11 @@
-use crate::balance::Balance;
+use crate::answer::balance::Balance;
+use crate::answer::receipt::Receipt;
 use crate::call::{Call, Request};
 use crate::error::Error;
 use crate::gate::Gate;
 use crate::meter::{self, By};
 use crate::plan::settlement::Settlement;
 use crate::plan::{Answer, Verb};
-use crate::receipt::Receipt;
 use crate::tokens::{Tokens, TokensError};
 
 /// # Giving tokens, and giving them back

@@ -3,13 +3,13 @@ use std::time::Duration;
 use tokio::time::Instant;
 
 use super::runtime;
+use crate::answer::decision::Decision;
+use crate::answer::receipt::Receipt;
 use crate::call::Call;
-use crate::decision::Decision;
 use crate::error::Error;
 use crate::gate::{Gate, Lease};
 use crate::plan::settlement::Settlement;
 use crate::plan::{Answer, Verb};
-use crate::receipt::Receipt;
 
 /// # Holding tokens of a concurrency limit
 impl Gate {

@@ -1,6 +1,6 @@
-use crate::balance::Balance;
+use crate::answer::balance::Balance;
+use crate::answer::decision::Decision;
 use crate::call::{Call, Request};
-use crate::decision::Decision;
 use crate::error::Error;
 use crate::gate::Gate;
 use crate::gate::shared::Shared;

@@ -22,12 +22,12 @@ use tracing::Instrument;
 use super::reply::{QueuedCall, Reply};
 use super::shared::Shared;
 use super::{Gate, GateInner};
-use crate::decision::Decision;
+use crate::answer::decision::Decision;
 use crate::error::Error;
 use crate::meter::{self, By};
 use crate::plan::{Answer, Operation, Verb};
 use crate::prepare::{overruled, prepared, tell};
-use crate::text::Text;
+use crate::values::text::Text;
 
 impl Gate {
     /// Decides by overrides, else from memory, else by the database, else by the failure policy.

@@ -1,6 +1,6 @@
 use super::runtime;
+use crate::answer::decision::Decision;
 use crate::call::{Call, CallId};
-use crate::decision::Decision;
 use crate::error::{Error, Step};
 use crate::gate::connection::{Connection, within};
 use crate::gate::{Gate, Stream};

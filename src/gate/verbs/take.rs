@@ -1,8 +1,8 @@
 use futures_util::future::join_all;
 
-use crate::balance::Balance;
+use crate::answer::balance::Balance;
+use crate::answer::decision::{Decision, Grant, Reservation};
 use crate::call::{Call, Request};
-use crate::decision::{Decision, Grant, Reservation};
 use crate::error::Error;
 use crate::gate::Gate;
 use crate::gate::shared::Shared;

@@ -4,8 +4,8 @@ use std::time::Duration;
 use tokio::time::Instant;
 
 use super::runtime;
+use crate::answer::decision::{Decision, Denied, Grant, Source, span};
 use crate::call::Call;
-use crate::decision::{Decision, Denied, Grant, Source, span};
 use crate::error::Error;
 use crate::gate::Gate;
 use crate::gate::shared::Shared;

@@ -3,8 +3,8 @@ use std::sync::Mutex;
 use std::time::{Duration, Instant};
 
 use crate::gate::raised::hash;
-use crate::lock::lock;
 use crate::plan::RowId;
+use crate::values::lock::lock;
 
 /// Decides who gets the released tokens of a concurrency limit. The next caller of the same process hears of a release
 /// at once, and callers of other processes can only ask. Ten callers of one gate, or one that took again what it had

@@ -7,8 +7,8 @@ use tokio::sync::Notify;
 
 use super::hand_over::{LAST_PAUSE, pause};
 use super::place::Place;
-use crate::decision::{Denied, Grant, span};
-use crate::standing::Standing;
+use crate::answer::decision::{Denied, Grant, span};
+use crate::answer::standing::Standing;
 use crate::tokens::Tokens;
 
 /// The callers that wait for one row. The last answer of the database paces them.

@@ -16,8 +16,8 @@ use std::time::Instant;
 
 use super::raised::RaisedRows;
 use crate::algebra::{Ask, Flow};
-use crate::lock::lock;
 use crate::plan::{Item, RowId};
+use crate::values::lock::lock;
 use hand_over::HandOvers;
 use line::Line;
 use place::Place;

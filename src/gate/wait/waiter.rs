@@ -12,10 +12,10 @@ use super::line::{Line, Sleep, look};
 use super::place::Place;
 use super::{Lines, Waiters};
 use crate::algebra::{Ask, Timestamp};
-use crate::decision::{Decision, Denied, Grant, Source};
-use crate::lock::lock;
+use crate::answer::decision::{Decision, Denied, Grant, Source};
+use crate::answer::reason::Reason;
 use crate::plan::{Item, Operation};
-use crate::reason::Reason;
+use crate::values::lock::lock;
 
 /// One of the callers. When it is dropped, it no longer waits.
 pub(crate) struct Waiter<'w> {

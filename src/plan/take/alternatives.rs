@@ -5,7 +5,7 @@
 use std::iter;
 
 use crate::algebra::{Ask, Timestamp, most};
-use crate::decision::{Denied, Source};
+use crate::answer::decision::{Denied, Source};
 use crate::error::Error;
 use crate::plan::target::{Item, Target};
 use crate::tokens::Tokens;

@@ -1,8 +1,8 @@
 //! The charges of a grant, for its receipt.
 
 use crate::algebra::{Ask, Flow, Portion, Timestamp, longest};
+use crate::answer::receipt::{Charge, ChargeKind};
 use crate::plan::target::{Item, Target};
-use crate::receipt::{Charge, ChargeKind};
 use crate::tokens::Tokens;
 
 /// The tokens that an item takes.

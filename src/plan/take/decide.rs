@@ -4,16 +4,16 @@ use super::alternatives::{alternatives, denied, possible};
 use super::amounts::Amounts;
 use super::charge::ItemCharges;
 use crate::algebra::{Ask, Lacking, Piece, Timestamp, TooDeep, Verdict};
+use crate::answer::decision::{Denied, DeniedBy, Grant, Source};
+use crate::answer::receipt::{Charge, Receipt};
+use crate::answer::standing::Standing;
 use crate::call::Given;
-use crate::decision::{Denied, DeniedBy, Grant, Source};
 use crate::error::{Error, FitError};
 use crate::limit::LimitKind;
 use crate::plan::answer::Answer;
 use crate::plan::ledger::{Ledger, unfit};
 use crate::plan::stored_call::CallSlot;
 use crate::plan::target::Item;
-use crate::receipt::{Charge, Receipt};
-use crate::standing::Standing;
 use crate::tokens::Tokens;
 
 /// The tokens that the items of an alternative take, and the refusals of those that refuse.

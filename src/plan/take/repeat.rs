@@ -1,15 +1,15 @@
 //! A call that was made before under its id: the same grant again.
 
 use crate::algebra::Ask;
+use crate::answer::decision::{Grant, Source};
+use crate::answer::receipt::Charge;
 use crate::call::StoredCall;
-use crate::decision::{Grant, Source};
 use crate::error::Error;
 use crate::limit::LimitKind;
 use crate::plan::answer::Answer;
 use crate::plan::ledger::Ledger;
 use crate::plan::stored_call::{CallSlot, Role};
 use crate::plan::target::Item;
-use crate::receipt::Charge;
 use crate::tokens::Tokens;
 
 impl Ledger<'_> {

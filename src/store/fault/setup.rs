@@ -4,7 +4,7 @@ use sqlx::error::DatabaseError;
 
 use super::routine;
 use crate::error::SetupFault;
-use crate::session;
+use crate::store::session;
 
 /// The fault of the set-up that causes a driver's error, if one does.
 pub(crate) fn setup_fault(error: &sqlx::Error) -> Option<SetupFault> {

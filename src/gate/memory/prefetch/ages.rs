@@ -2,7 +2,7 @@ use std::collections::HashMap;
 use std::time::Duration;
 
 use crate::limit::{Limit, LimitKind};
-use crate::text::Text;
+use crate::values::text::Text;
 
 /// How long slices may be spent: for limits with a setting of their own, and for all others.
 #[derive(Debug, Default)]

@@ -12,8 +12,8 @@ use super::slice::Slice;
 use crate::call::Request;
 use crate::key::Key;
 use crate::limit::Limit;
-use crate::lock::{read, write};
 use crate::tokens::Tokens;
+use crate::values::lock::{read, write};
 
 /// The keys of recent calls, with their slices.
 #[derive(Debug)]

@@ -13,8 +13,9 @@ use std::time::{Duration, Instant};
 
 use tokio::sync::watch;
 
+use crate::answer::decision::Grant;
+use crate::answer::standing::Standing;
 use crate::call::{Call, Request};
-use crate::decision::Grant;
 use crate::error::Error;
 use crate::gate::memory::touch::Touch;
 use crate::gate::reply::{QueuedCall, Reply};
@@ -22,7 +23,6 @@ use crate::key::Key;
 use crate::limit::{Limit, Storage};
 use crate::parts::Parts;
 use crate::plan::{Answer, Operation, Under, Verb};
-use crate::standing::Standing;
 use crate::tokens::Tokens;
 pub(crate) use ages::Ages;
 use batch_demand::BatchDemand;

@@ -9,7 +9,7 @@ use tokio::runtime::Handle;
 use super::Prefetch;
 use crate::gate::reply::QueuedCall;
 use crate::gate::worker::Worker;
-use crate::lock::lock;
+use crate::values::lock::lock;
 
 /// When to look at which key again. One task gives idle slices back, and forgets keys that no call has asked within the
 /// last two `max_age`.

@@ -4,12 +4,12 @@ use std::time::{Duration, Instant};
 use chrono::{DateTime, Utc};
 
 use crate::algebra::{Rest, Timestamp};
+use crate::answer::decision::{Grant, Source};
+use crate::answer::receipt::{Charge, Receipt};
+use crate::answer::standing::Standing;
 use crate::call::{Plain, Request};
-use crate::decision::{Grant, Source};
 use crate::meter;
 use crate::plan::Answer;
-use crate::receipt::{Charge, Receipt};
-use crate::standing::Standing;
 use crate::tokens::Tokens;
 
 /// Tokens of one key that were charged for calls to come.

@@ -4,12 +4,12 @@ use std::time::Duration;
 use chrono::{DateTime, Utc};
 use serde::Deserialize;
 
-use crate::decision::{Source, span};
+use crate::answer::decision::{Source, span};
+use crate::answer::standing::{CrossedError, fell_below};
 use crate::key::Key;
-use crate::lean::lean;
 use crate::limit::Limit;
-use crate::standing::{CrossedError, fell_below};
 use crate::tokens::Tokens;
+use crate::values::lean::lean;
 
 /// The balance of a limit for a key.
 #[derive(Clone, Debug, Deserialize, Eq, PartialEq)]

@@ -5,12 +5,12 @@ use std::{fmt, mem};
 use chrono::{DateTime, Utc};
 use serde::{Deserialize, Serialize};
 
+use crate::answer::reason::Reason;
+use crate::answer::receipt::Receipt;
+use crate::answer::standing::{Each, Standings};
 use crate::key::Key;
-use crate::lean::lean;
-use crate::reason::Reason;
-use crate::receipt::Receipt;
-use crate::standing::{Each, Standings};
 use crate::tokens::Tokens;
+use crate::values::lean::lean;
 
 /// The answer of a limit. A refusal is an answer, not an error: the transaction stays usable.
 ///

@@ -6,11 +6,11 @@ use serde::{Deserialize, Serialize};
 use crate::call::{CallError, CallId, Drawn, Plain};
 use crate::error::Error;
 use crate::key::Key;
-use crate::lean::lean;
 use crate::limit::{Limit, Storage, name_fault};
-use crate::text::Text;
-use crate::timestamp::Timestamp;
 use crate::tokens::{Tokens, TokensError};
+use crate::values::lean::lean;
+use crate::values::text::Text;
+use crate::values::timestamp::Timestamp;
 
 /// The charges of a call. Keep it with the job that it pays for, and settle or cancel the call by it.
 ///

@@ -55,13 +55,13 @@ impl Timestamp {
     }
 
     /// The first instant from this one on that is a multiple of a step.
-    pub(super) fn round_up(self, step: i64) -> Self {
+    pub(crate) fn round_up(self, step: i64) -> Self {
         let step = i128::from(step);
         Self::saturating((i128::from(self.0) + step - 1).div_euclid(step) * step)
     }
 
     /// The nearest instant to an `i128` of microseconds.
-    pub(super) fn saturating(micros: i128) -> Self {
+    pub(crate) fn saturating(micros: i128) -> Self {
         let clamped = micros.clamp(i128::from(Self::MIN.0), i128::from(Self::MAX.0));
         Self(i64::try_from(clamped).expect("the line above cuts it to the range of i64"))
     }

@@ -4,9 +4,9 @@ use chrono::{DateTime, Utc};
 use serde::{Deserialize, Serialize, Serializer};
 
 use crate::key::Key;
-use crate::lean::lean;
 use crate::limit::{Limit, LimitKind};
 use crate::tokens::Tokens;
+use crate::values::lean::lean;
 
 /// Where a limit stands after a decision: how many tokens remain for a key, and when there will be more.
 ///

@@ -7,7 +7,7 @@ use std::sync::Mutex;
 use std::time::{Duration, Instant};
 
 use crate::error::Error;
-use crate::lock::lock;
+use crate::values::lock::lock;
 
 /// The kinds of errors that this process has met.
 #[derive(Default)]

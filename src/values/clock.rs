@@ -3,7 +3,7 @@ use std::sync::Arc;
 
 use chrono::{DateTime, Utc};
 
-use crate::timestamp::Timestamp;
+use crate::values::timestamp::Timestamp;
 
 /// The clock by which a limiter or a gate decides.
 #[derive(Clone, Default)]

@@ -1,16 +1,18 @@
 //! Reports decisions: `tracing` events, and with the feature `metrics` counters and histograms. Labels are names of
 //! limits and a few words, never keys.
 
+mod failures;
+
 use std::sync::LazyLock;
 use std::time::{Duration, Instant};
 
-use crate::decision::{Denied, Source};
+use crate::answer::decision::{Denied, Source};
+use crate::answer::reason::Reason;
+use crate::answer::standing::Standing;
 use crate::error::{Error, chain};
-use crate::failures::Failures;
-use crate::reason::Reason;
-use crate::standing::Standing;
-use crate::timestamp::Timestamp;
 use crate::tokens::Tokens;
+use crate::values::timestamp::Timestamp;
+use failures::Failures;
 
 /// The part of the library that decides.
 #[derive(Clone, Copy)]

@@ -11,7 +11,7 @@ macro_rules! lean {
                 $(let fields = fields + [$name].len() * usize::from(!whole);)?
                 let mut record = serializer.serialize_struct(stringify!($record), fields)?;
                 $(record.serialize_field(stringify!($always), &self.$always)?;)*
-                $(if whole || !$crate::lean::is_unset(&self.$field) {
+                $(if whole || !$crate::values::lean::is_unset(&self.$field) {
                     record.serialize_field(stringify!($field), &self.$field)?;
                 })*
                 $(if !whole {
