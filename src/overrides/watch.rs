@@ -27,8 +27,9 @@ use crate::store::session::{self, Right};
 ///
 /// # Which one counts
 ///
-/// A key can have several overrides, one for each [label](NewOverride::label). There can also be several overrides for
-/// every key of a limit. For a call, those of its key and those for every key count while they are live, in this order:
+/// A key can have several overrides, one for each [label](crate::NewOverride::label). There can also be several
+/// overrides for every key of a limit. For a call, those of its key and those for every key count while they are live,
+/// in this order:
 ///
 /// 1. A deny counts first. While several deny, nothing is granted before the last of them ends.
 /// 2. Then unlimited.
@@ -36,10 +37,10 @@ use crate::store::session::{self, Right};
 ///    `set_at`, and where that is the same, by the label that sorts last.
 /// 4. [Slow-downs](Self::slow_down) leave a share of the rate that then counts. Of several, the smallest share counts.
 ///
-/// Numbers that do not apply to the limit ([`Effect::Numbers`]) are passed over. When an override ends, or is removed,
-/// the next one counts. An override with a later start has no effect before it. A row that is
-/// [`Unreadable`](Effect::Unreadable) denies, because it may be a deny. An event at `warn` names this row, and
-/// `tollgate override list` shows it.
+/// Numbers that do not apply to the limit ([`Effect::Numbers`](crate::Effect::Numbers)) are passed over. When an
+/// override ends, or is removed, the next one counts. An override with a later start has no effect before it. A row
+/// that is [`Unreadable`](crate::Effect::Unreadable) denies, because it may be a deny. An event at `warn` names this
+/// row, and `tollgate override list` shows it.
 ///
 /// # Staleness
 ///
