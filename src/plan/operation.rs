@@ -7,8 +7,8 @@ use super::ledger::Ledger;
 use super::rows::{RowId, RowRange};
 use super::settle::{End, Settling};
 use super::stored_call::{CallKind, CallSlot, Role};
-use super::take::gather;
-use super::take::{alternatives, decided_together, keep_right, possible};
+
+use super::take::{alternatives, decided_together, gather, keep_right, possible};
 use super::target::{Item, Target};
 use super::verb::Verb;
 use crate::algebra::Ask;
