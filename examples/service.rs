@@ -4,7 +4,7 @@
 //! `cargo run --features axum --example service` prints where it listens; `PORT=8080` chooses another port than 3000.
 
 use std::net::{Ipv4Addr, SocketAddr};
-use std::time::{Duration, SystemTime};
+use std::time::SystemTime;
 
 use axum::extract::{ConnectInfo, Path, State};
 use axum::http::StatusCode;
@@ -13,7 +13,7 @@ use axum::{Json, Router};
 use chrono::{DateTime, Utc};
 use sqlx::PgPool;
 use tokio::net::TcpListener;
-use tollgate::{Call, DAY, HOUR, Limit, MINUTE, SECOND, Slash64, Tollgate, calendar, migrate};
+use tollgate::{Call, DAY, HOUR, Limit, MINUTE, SECOND, Slash64, Tollgate, migrate};
 use tollgate_embedded::Server;
 use tollgate_http::NotServed;
 
@@ -26,8 +26,8 @@ const GUESSES: Limit = Limit::stepped_bucket("guesses", 3, HOUR);
 const GUESSES_OF_ADDRESS: Limit = Limit::stepped_bucket("guesses_of_address", 30, HOUR);
 /// The third party takes ten calls in any second, from all processes together.
 const THEIR_API: Limit = Limit::sliding_window("their_api", 10, SECOND);
-/// The tokens of a month. Each call names the month.
-const MODEL: Limit = Limit::fixed_window("model", 100_000, Duration::from_hours(31 * 24));
+/// The tokens of a month.
+const MODEL: Limit = Limit::monthly("model", 100_000);
 /// What the organisation pays for, by month.
 const MODEL_BILL: Limit = Limit::meter("model_bill");
 const LIMITS: [&Limit; 8] =
@@ -134,11 +134,10 @@ async fn weather(State(Service { tollgate, .. }): State<Service>) -> Answer<&'st
 /// Charges an estimate to budget and bill, and settles both at what was used. If the process dies in between, the
 /// estimate comes back.
 async fn ask(State(Service { tollgate, .. }): State<Service>, Path(org): Path<i64>, prompt: String) -> Answer<String> {
-    #[expect(clippy::disallowed_methods, reason = "it says which month it is; limits go by the database's clock")]
+    #[expect(clippy::disallowed_methods, reason = "it says which month's bill; limits go by the database's clock")]
     let now = DateTime::<Utc>::from(SystemTime::now());
-    let (start, end) = calendar::month(&Utc, 1, now);
     let bill = MODEL_BILL.key((now.format("%Y-%m").to_string(), org));
-    let call = [MODEL.key(org).period(start, end), bill].map(|request| request.cost(2_000));
+    let call = [MODEL.key(org), bill].map(|request| request.cost(2_000));
     let grant = tollgate.gate().consume(Call::from(call).lapses_after(2 * MINUTE)).await?.granted()?;
     let answer = format!("you said {prompt:?}\n");
     tollgate.gate().settle(grant, answer.len() as u64).await?;

@@ -58,7 +58,7 @@ impl Under<'_> {
     pub const NOTHING: Self = Under { overrides: &|_, _| None, parts: Parts::new(0), draw: &|| 1 };
 }
 
-// How it is made.
+/// # How it is made
 impl Operation {
     /// What a verb asks, if all of it is right and can ever be granted.
     pub(crate) fn of(verb: Verb, under: &Under<'_>) -> Result<Self, Error> {
