@@ -15,7 +15,7 @@ use crate::values::lock;
 pub(super) struct Known {
     /// Spares the lock where there is no override.
     pub(super) is_empty: AtomicBool,
-    reading: RwLock<Reading>,
+    reading: RwLock<LastReading>,
     /// Reports go over this pool; `None` for overrides that were read once.
     pub(super) pool: Option<PgPool>,
     /// Notified when the map was swapped.
@@ -23,7 +23,7 @@ pub(super) struct Known {
 }
 
 /// The last reading.
-pub(super) struct Reading {
+pub(super) struct LastReading {
     pub(super) map: Map,
     /// Tells whether the table has changed; `None` if this process knows more than it has read.
     pub(super) stamp: Option<Stamp>,
@@ -33,13 +33,13 @@ pub(super) struct Reading {
 }
 
 impl Known {
-    pub(super) fn new(reading: Reading, pool: Option<PgPool>) -> Self {
+    pub(super) fn new(reading: LastReading, pool: Option<PgPool>) -> Self {
         let is_empty = AtomicBool::new(reading.map.is_empty());
         let (reading, changed) = (RwLock::new(reading), watch::Sender::new(()));
         Self { is_empty, reading, pool, changed }
     }
 
-    pub(super) fn known<T>(&self, of: impl FnOnce(&Reading) -> T) -> T {
+    pub(super) fn known<T>(&self, of: impl FnOnce(&LastReading) -> T) -> T {
         of(&lock::read(&self.reading))
     }
 
@@ -67,7 +67,7 @@ impl Known {
     }
 }
 
-impl Reading {
+impl LastReading {
     pub(super) fn now(&self) -> Timestamp {
         self.now.plus(self.read.elapsed())
     }

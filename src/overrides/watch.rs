@@ -10,7 +10,7 @@ use tokio::sync::watch;
 
 use super::applied::{AppliedOverride, OverrideOf};
 use super::fault::{OverrideError, failed};
-use super::known::{Known, Reading};
+use super::known::{Known, LastReading};
 use super::map::Map;
 use super::poll;
 use super::row::Override;
@@ -104,11 +104,11 @@ impl Overrides {
 
     /// Knows of no override until the table can be read. On a runtime.
     pub(crate) fn unread(pool: PgPool) -> Self {
-        let nothing = Reading { map: Map::default(), stamp: None, now: Timestamp::MIN, read: Instant::now() };
+        let nothing = LastReading { map: Map::default(), stamp: None, now: Timestamp::MIN, read: Instant::now() };
         Self::watching(nothing, pool)
     }
 
-    fn watching(known: Reading, pool: PgPool) -> Self {
+    fn watching(known: LastReading, pool: PgPool) -> Self {
         let overrides = Self::new(known, Some(pool.clone()));
         tokio::spawn(poll::again_and_again(Arc::downgrade(&overrides.inner), pool));
         overrides
@@ -123,7 +123,7 @@ impl Overrides {
         Ok(Self::new(first_reading(conn, "").await.map_err(failed("read"))?, None))
     }
 
-    fn new(known: Reading, pool: Option<PgPool>) -> Self {
+    fn new(known: LastReading, pool: Option<PgPool>) -> Self {
         Self { inner: Arc::new(Known::new(known, pool)) }
     }
 
@@ -177,13 +177,13 @@ impl Overrides {
 
     /// The earliest time that the database's clock may show.
     pub(crate) fn now(&self) -> Timestamp {
-        self.inner.known(Reading::now)
+        self.inner.known(LastReading::now)
     }
 }
 
-async fn first_reading(conn: &mut PgConnection, before: &str) -> Result<Reading, sqlx::Error> {
+async fn first_reading(conn: &mut PgConnection, before: &str) -> Result<LastReading, sqlx::Error> {
     let Snapshot { now, stamp, map } = table::read(conn, None, before).await?;
-    Ok(Reading { map: map.unwrap_or_default(), stamp: Some(stamp), now, read: Instant::now() })
+    Ok(LastReading { map: map.unwrap_or_default(), stamp: Some(stamp), now, read: Instant::now() })
 }
 
 /// Shows the number of overrides, and no keys.

@@ -1,4 +1,5 @@
-//! Answers that follow from overrides alone, whatever the rows hold.
+//! An operation under the overrides of its limits, and the answers that follow from overrides alone, whatever the rows
+//! hold.
 
 use super::Plan;
 use super::answer::Answer;
@@ -7,8 +8,27 @@ use super::take::{alternatives, denied};
 use super::target::{Item, Target};
 use crate::algebra::{Ask, Timestamp};
 use crate::answer::decision::Denied;
+use crate::overrides::OverrideOf;
 
 impl Operation {
+    /// Puts each limit and key under its override.
+    pub(super) fn put_under(&mut self, overrides: &OverrideOf<'_>) {
+        self.each_target(|target| {
+            if let Some(applied) = overrides(&target.limit, target.key()) {
+                target.put_under(applied);
+            }
+        });
+        // If one limit of a split is unlimited, the others give nothing.
+        let items = self.asked_mut().map_or(&mut [][..], Vec::as_mut_slice);
+        for together in items.chunk_by_mut(|_, next| next.action.continues_split()) {
+            if together.iter().any(|item| item.target.is_unlimited()) {
+                for item in together {
+                    item.target.lift();
+                }
+            }
+        }
+    }
+
     /// Whether an override applies to a limit that it asks.
     pub(crate) fn is_overridden(&self) -> bool {
         self.targets().any(Target::is_overridden)

@@ -16,7 +16,7 @@ use crate::call::{Call, CallError, Request, StoredCall};
 use crate::error::Error;
 use crate::key::Key;
 use crate::limit::{Limit, LimitKind};
-use crate::overrides::{AppliedOverride, OverrideOf};
+use crate::overrides::AppliedOverride;
 use crate::parts::Parts;
 use crate::tokens::Tokens;
 use crate::values::text::Text;
@@ -130,24 +130,6 @@ impl Operation {
     fn settle(receipt: Receipt, end: End) -> Result<Self, Error> {
         let slot = CallSlot::of_receipt(&receipt)?.map(Box::new);
         Ok(Self { action: Action::Settle(Settling::of(receipt.charges, end)?), slot })
-    }
-
-    /// Puts each limit and key under its override.
-    fn put_under(&mut self, overrides: &OverrideOf<'_>) {
-        self.each_target(|target| {
-            if let Some(applied) = overrides(&target.limit, target.key()) {
-                target.put_under(applied);
-            }
-        });
-        // If one limit of a split is unlimited, the others give nothing.
-        let items = self.asked_mut().map_or(&mut [][..], Vec::as_mut_slice);
-        for together in items.chunk_by_mut(|_, next| next.action.continues_split()) {
-            if together.iter().any(|item| item.target.is_unlimited()) {
-                for item in together {
-                    item.target.lift();
-                }
-            }
-        }
     }
 }
 
