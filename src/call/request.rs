@@ -172,8 +172,8 @@ impl Request {
     /// The tokens of a period come at `start`; a row that was not written for months gets the tokens of each month.
     /// Before `start` no tokens come back, and a key that was never asked is full. A row forgets the use of a period
     /// at its end, or at a later start that has begun, whichever comes first. If callers still name a period that is
-    /// over, periods of its length follow it. Nobody has named the end of these. So a row may forget their use an eighth
-    /// of the length later, and each further period of a debt, too.
+    /// over, periods of its length follow it. Nobody has named the end of these. So a row may forget their use an
+    /// eighth of the length later, and each further period of a debt, too.
     ///
     /// A refusal names the instant at which a call that names the same period would be granted: the end of the period.
     /// A caller that names a later period may be granted sooner, because a renewal in mid-period refills once. A
