@@ -103,6 +103,8 @@ mod execution;
 #[cfg(feature = "postgres")]
 mod gate;
 mod key;
+#[cfg(feature = "postgres")]
+mod lapse;
 mod limit;
 #[cfg(feature = "postgres")]
 mod limiter;
@@ -120,8 +122,6 @@ pub mod plan;
 mod plan;
 #[cfg(feature = "postgres")]
 mod prepare;
-#[cfg(feature = "postgres")]
-mod reaper;
 #[cfg(feature = "postgres")]
 mod store;
 #[cfg(feature = "postgres")]
