@@ -14,13 +14,11 @@ use tollgate_embedded::Server;
 
 type Error = Box<dyn std::error::Error + Send + Sync>;
 
-const MONTH: Duration = Duration::from_hours(30 * 24);
-
 /// The tokens that the organisation has bought.
 const ORG: Limit = Limit::wallet("org_tokens");
 /// The budget of each team and of each user in a month.
-const TEAM: Limit = Limit::fixed_window("team_tokens", TEAM_BUDGET, MONTH);
-const USER: Limit = Limit::fixed_window("user_tokens", USER_BUDGET, MONTH);
+const TEAM: Limit = Limit::monthly("team_tokens", TEAM_BUDGET);
+const USER: Limit = Limit::monthly("user_tokens", USER_BUDGET);
 
 const BOUGHT: u64 = 1_000_000;
 const TEAM_BUDGET: u64 = 400_000;

@@ -17,7 +17,7 @@ use tollgate::{Call, DAY, HOUR, Limit, MINUTE, SECOND, Slash64, Tollgate, migrat
 use tollgate_embedded::Server;
 use tollgate_http::NotServed;
 
-/// For everybody together: who signs up has no key yet that costs anything.
+/// For everybody together: a stranger can make up any key for nothing.
 const SIGN_UPS: Limit = Limit::fixed_window("sign_ups", 100, DAY);
 const MESSAGES: Limit = Limit::token_bucket("messages", 10, MINUTE).capacity(20);
 const MESSAGES_OF_ORG: Limit = Limit::token_bucket("messages_of_org", 1_000, HOUR);
@@ -82,7 +82,7 @@ async fn serve(
     Ok(())
 }
 
-/// A duplicate is rolled back, and its token with it. So is a user who is refused.
+/// A duplicate takes no token. A refusal rolls the user back.
 async fn sign_up(State(Service { pool, tollgate }): State<Service>, email: String) -> Answer {
     let mut tx = pool.begin().await?;
     let insert = sqlx::query("insert into users values ($1) on conflict do nothing").bind(email);

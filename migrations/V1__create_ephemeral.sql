@@ -53,4 +53,5 @@ comment on column tollgate.ephemeral.full_at is
 comment on column tollgate.ephemeral.list is
     'null for what only a balance tells; else a mark of its kind, and of a sliding window (1) for each grant the '
     'instant at which it leaves in microseconds since 1970, and micro-tokens; of a concurrency limit (2) for each '
-    'lease its end, micro-tokens, and the two halves of its id; of a wallet (3) nothing more';
+    'lease its end, micro-tokens, and the two halves of its id; of a period that was named (4) its end, and the length '
+    'of the last one that was named; of a month (5) its end, and where months begin';

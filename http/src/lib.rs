@@ -54,7 +54,7 @@
 //! | --- | --- | --- |
 //! | name | the limit's name; characters outside of printable ASCII, and `%`, are percent-encoded | |
 //! | `q` | the capacity that counts, by overrides, too, in whole tokens: what a full limit grants at once | down |
-//! | `w` | the seconds in which that many tokens come back; absent below one, which the draft cannot express | up |
+//! | `w` | the seconds in which that many tokens come back; absent below one, which the draft cannot express, and for kinds without a period of their own | up |
 //! | `r` | whole tokens left; 0 in debt | down |
 //! | `t` | seconds until there is one more token; absent if the limit cannot hold one more | up |
 //! | `pk` | the key, after [`Fields::partition_keys`] | |
@@ -63,7 +63,7 @@
 //! minute with a capacity of twenty reads `q=20;w=120`. `RateLimit-Policy` lists all policies. `RateLimit` lists only
 //! the limit that is nearest to exhaustion, or all limits after [`Fields::all`].
 //!
-//! Every refusal has `Retry-After` in seconds, rounded up, at least 1. Instants and spans come from the database's
+//! A refusal that ends by waiting has `Retry-After` in seconds, rounded up, at least 1. Instants and spans come from the database's
 //! clock alone, so a client that sleeps so long finds its tokens, unless another call takes them first. A `t` beyond
 //! `Retry-After` is left out, so that a client never gets two different waits. [`Fields::jitter`] spreads clients that
 //! would come back together. [`Format`] has the older fields.

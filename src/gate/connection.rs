@@ -94,7 +94,7 @@ impl Connection {
         let failed = |source| database(Step::Acquire, limit, source);
         let (pool, patience) = (&server.pool, shared.settings.acquire_timeout);
         let started = Instant::now();
-        let had_idle = pool.num_idle() > 0;
+        let had_idle = session::idle(pool) > 0;
         let pause = if had_idle { LOOK.min(patience / 4) } else { patience / 2 };
         let look = async || (server.outage.now(), server.connect(patience).await.map(drop));
         let mut early = pin!(async {
@@ -168,7 +168,7 @@ impl Connection {
     /// their turn.
     pub(super) async fn unless_wanted(self, shared: &Shared) -> Option<Self> {
         let pool = &self.server.pool;
-        let exhausted = pool.num_idle() == 0 && pool.size() >= pool.options().get_max_connections();
+        let exhausted = session::idle(pool) == 0 && pool.size() >= pool.options().get_max_connections();
         if !exhausted && !pool.is_closed() {
             return Some(self);
         }

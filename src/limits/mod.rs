@@ -20,7 +20,7 @@ pub use fault::{FileFault, LimitsError, UnknownLimit};
 /// ```toml
 /// [send_message]
 /// kind = "token_bucket"      # or "fixed_window", "stepped_bucket", "sliding_window", "monthly", "billing",
-///                            # "concurrency", "wallet"
+///                            # "concurrency", "wallet", "meter"
 /// rate = 10                  # tokens per period; fractions are allowed: 0.5 or "0.5"
 /// per = "1m"                 # the period: "10s", "1m 30s", "1h", "1d"; also spelled `period`
 /// capacity = 20              # the most at once; default: the rate

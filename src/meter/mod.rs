@@ -324,7 +324,7 @@ pub fn describe_metrics<'l>(limits: impl IntoIterator<Item = &'l crate::limit::L
     for limit in limits {
         let [capacity, rate] = [limit.most(), limit.rate].map(shown);
         gauge!(CAPACITY, "limit" => limit.name().to_owned()).set(capacity);
-        // No tokens come back to a wallet by themselves.
+        // A wallet and a meter get no tokens by themselves, and months differ in length.
         if !limit.period.is_zero() {
             gauge!(RATE, "limit" => limit.name().to_owned()).set(rate / limit.period.as_secs_f64());
         }

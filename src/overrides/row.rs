@@ -57,8 +57,8 @@ pub enum Effect {
         max_reserved: Tokens,
     },
     /// A smaller rate, whose capacity stays; of a sliding window a smaller `n`. It grows back evenly, in steps of a
-    /// second, until it is whole when the override ends. It applies to limits of all kinds but wallets and concurrency
-    /// limits.
+    /// second, until it is whole when the override ends. It applies to token buckets, stepped
+    /// buckets, fixed windows and sliding windows.
     Slowed {
         /// The share of the rate at the start, in millionths.
         share: u32,

@@ -42,7 +42,13 @@ pub(crate) async fn take(pool: &PgPool, needs: Right) -> Result<Session, sqlx::E
 
 /// How many connections may be closed until one is new.
 pub(crate) fn tries(pool: &PgPool) -> usize {
-    pool.num_idle() + 1
+    idle(pool) + 1
+}
+
+/// How many connections of the pool are idle, and at most all of them: sqlx counts one out before it counts it in, so
+/// for a moment its number may be below zero, which reads as the largest.
+pub(crate) fn idle(pool: &PgPool) -> usize {
+    pool.num_idle().min(usize::try_from(pool.size()).unwrap_or_default())
 }
 
 impl Session {

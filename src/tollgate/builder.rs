@@ -47,7 +47,7 @@ impl TollgateBuilder {
         }
     }
 
-    /// Makes the service's definitions known to the command, the SQL functions and the view, which read the table
+    /// Makes the service's definitions known to the command and the SQL functions, which read the table
     /// `tollgate.limits`: `limits([&SEND_MESSAGE, &SIGN_UPS])`.
     ///
     /// The start inserts those that the table lacks, if the role may (`grant insert on tollgate.limits`). It never
@@ -58,28 +58,28 @@ impl TollgateBuilder {
         self
     }
 
-    /// Changes settings of the gate: `gate(|gate| gate.prefetch(SECOND).on_failure(OnFailure::Open))`. The overrides
-    /// and the number of parts are the handle's.
+    /// Changes settings of the gate: `gate(|gate| gate.prefetch(SECOND).on_failure(OnFailure::Open))`. The start
+    /// sets the overrides and the number of parts.
     pub fn gate(mut self, change: impl FnOnce(GateBuilder) -> GateBuilder) -> Self {
         self.gate = change(self.gate);
         self
     }
 
-    /// Changes settings of the limiter: `limiter(|limiter| limiter.lock_timeout(SECOND))`. The overrides and the number
-    /// of parts are the handle's.
+    /// Changes settings of the limiter: `limiter(|limiter| limiter.lock_timeout(SECOND))`. The start sets the
+    /// overrides and the number of parts.
     pub fn limiter(mut self, change: impl FnOnce(Limiter) -> Limiter) -> Self {
         self.limiter = change(self.limiter);
         self
     }
 
-    /// Changes settings of the sweeper: `sweeper(|sweeper| sweeper.margin(HOUR))`. The number of parts is the handle's.
+    /// Changes settings of the sweeper: `sweeper(|sweeper| sweeper.margin(HOUR))`. The start sets the number of parts.
     pub fn sweeper(mut self, change: impl FnOnce(Sweeper) -> Sweeper) -> Self {
         self.sweeper = change(self.sweeper);
         self
     }
 
-    /// Sets how often it sweeps; once a minute by default. With `None` it neither sweeps nor gives back what lapses:
-    /// then run `tollgate sweep --every 1s` beside the service.
+    /// Sets how often it sweeps; once a minute by default. With `None` it does not sweep, and of what lapses only
+    /// the gate gives back the calls of its own: then run `tollgate sweep --every 1s` beside the service.
     pub fn sweep_every(mut self, every: impl Into<Option<Duration>>) -> Self {
         self.sweep_every = every.into();
         self
@@ -123,7 +123,8 @@ impl TollgateBuilder {
         self
     }
 
-    /// Looks at the tables, reads the overrides, and starts the tasks.
+    /// Looks at the tables, inserts [definitions](Self::limits) that are missing, reads the overrides, and starts the
+    /// tasks.
     ///
     /// # Errors
     ///

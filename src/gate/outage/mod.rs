@@ -20,7 +20,7 @@ use tokio::time::{sleep, timeout};
 
 use super::worker::Worker;
 use crate::error::{Error, Step, chain};
-use crate::store::database;
+use crate::store::{database, session};
 pub(super) use fallback::Fallback;
 pub use fallback::OnFailure;
 
@@ -242,7 +242,7 @@ impl Listener {
 
 /// Closes the idle connections of the pool. They may be cut off, and then each of them would cost a timeout.
 pub(super) fn close_idle(pool: &PgPool) {
-    for _ in 0..pool.num_idle() {
+    for _ in 0..session::idle(pool) {
         drop(pool.try_acquire().map(PoolConnection::detach));
     }
 }

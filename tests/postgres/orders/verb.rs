@@ -6,7 +6,7 @@ use chrono::{DateTime, Utc};
 use sqlx::{AssertSqlSafe, PgPool};
 use tokio::sync::Notify;
 use tollgate::plan::{self, AppliedOverride};
-use tollgate::{Call, Charge, Gate, Limit, Receipt, Request, Storage, Sweeper, Tokens};
+use tollgate::{Call, Charge, Error, Gate, Limit, Receipt, Request, Storage, Sweeper, Tokens};
 
 use super::cast::PLAN;
 use super::outcome::Outcome;
@@ -78,7 +78,7 @@ impl Verb {
             sqlx::query(sql).persistent(false).execute(&mut *tx).await.map(|_| Outcome::Changed)
         };
         tx.commit().await.unwrap();
-        outcome.unwrap_or_else(|error| Outcome::Failed(error.to_string()))
+        outcome.unwrap_or_else(|error| Outcome::Failed(in_the_words_of_the_library(&error)))
     }
 
     fn decision_in_sql(&self) -> Option<String> {
@@ -247,4 +247,13 @@ fn in_sql(asked: &Request) -> String {
 
 fn of_in_sql(asked: &Request) -> String {
     format!("'{}', '{}'", asked.limit().name(), serde_json::to_value(asked).unwrap()["key"].as_str().unwrap())
+}
+
+fn in_the_words_of_the_library(error: &sqlx::Error) -> String {
+    let said = error.as_database_error().filter(|said| said.code().as_deref() == Some("TG010"));
+    let limit = said.and_then(|said| said.message().split('\'').nth(1));
+    limit.map_or_else(
+        || error.to_string(),
+        |limit| Error::TooLateToCancel { limit: limit.to_owned().into() }.to_string(),
+    )
 }
