@@ -23,7 +23,7 @@ mod guards {
     mod streams;
 }
 
-mod lanes {
+mod merge {
     mod hygiene;
     mod runtime;
 }

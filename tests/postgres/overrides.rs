@@ -9,13 +9,13 @@ use tollgate::{
 };
 
 mod clocks;
-mod cuts;
 mod faults;
 mod labels;
 mod nodes;
 mod pauses;
 mod reports;
 mod slow_down;
+mod slowed_rate;
 mod unreadable;
 
 use crate::gate::stage::EVER;

@@ -6,9 +6,7 @@ mod calendar;
 mod calls;
 mod changed;
 mod conformance;
-mod cuts;
 mod documents;
-mod exceptions;
 mod first_of;
 mod leases;
 #[cfg(feature = "limits-file")]
@@ -17,6 +15,7 @@ mod model;
 #[cfg(feature = "metrics")]
 mod ops;
 mod options;
+mod overrides;
 mod parts;
 mod periods;
 mod prefetch;
@@ -25,6 +24,7 @@ mod regressions;
 mod shards;
 mod shares;
 mod sliding;
+mod slowed_rate;
 mod split;
 mod standing;
 mod story;

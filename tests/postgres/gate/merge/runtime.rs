@@ -168,7 +168,7 @@ async fn a_panic_in_a_batch_reaches_its_callers_and_spares_those_behind_it() {
 #[test]
 fn a_panic_that_ends_the_runtime_is_a_panic_and_no_more() {
     let mut command = Command::new(std::env::current_exe().unwrap());
-    command.args(["gate::lanes::runtime::panic_with_a_gate_at_work", "--exact", "--ignored", "--nocapture"]);
+    command.args(["gate::merge::runtime::panic_with_a_gate_at_work", "--exact", "--ignored", "--nocapture"]);
     let output = command.env(PANIC, "1").output().unwrap();
     let said = String::from_utf8_lossy(&output.stderr);
     assert!(output.status.success(), "{}: {said}", output.status);
