@@ -47,6 +47,17 @@ fn a_month_that_is_named_late_is_not_forgiven_before_it_ends() {
     world.granted(of_month(&LLM, 3).cost(200), midnight(4, 1));
 }
 
+/// A caller that lags by months takes all. A month that began before that call brings no second capacity, the next one
+/// does.
+#[test]
+fn a_month_that_began_before_a_late_call_does_not_refill_behind_it() {
+    let mut world = World::default();
+    world.granted(of_month(&LLM, 2).cost(100), day(2, 2));
+    world.granted(of_month(&LLM, 2).cost(200), day(6, 20));
+    world.denied(of_month(&LLM, 6), day(6, 21));
+    world.granted(of_month(&LLM, 7).cost(200), midnight(7, 1));
+}
+
 /// T2: tokens beyond the plan come back one period after the others, and no sooner.
 #[test]
 fn use_beyond_the_charge_goes_by_the_mark() {

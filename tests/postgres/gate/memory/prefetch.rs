@@ -187,6 +187,8 @@ async fn limits_that_memory_does_not_serve_are_asked_of_the_database() {
         WINDOW,
         Limit::stepped_bucket("step", 1_000, EVER),
         Limit::sliding_window("slide", 1_000, EVER),
+        Limit::monthly("month", 1_000),
+        Limit::meter("meter"),
         Limit::token_bucket("shards", 10_000, SECOND).shards(2),
         HOT,
         Limit::token_bucket("small", 31, SECOND),

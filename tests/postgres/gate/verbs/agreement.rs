@@ -97,6 +97,10 @@ fn any_step(dice: &mut Rng, limits: &[Limit], key: &str, has_receipts: bool) -> 
     }
 }
 
+fn asks_several(step: &Step) -> bool {
+    matches!(step, Step::Consume(call) | Step::Check(call) | Step::Reserve(call) if call.requests().count() > 1)
+}
+
 /// The same steps in chunks at one instant each: a chunk is a batch of the gate, and one transaction each for the
 /// limiter. They are about one key, and the global one. How many are granted, and how many denied.
 async fn agree(kind: Kind, chunk: usize, seeds: std::ops::Range<u64>, chunks: usize, key: &str) -> [usize; 2] {
@@ -167,12 +171,14 @@ async fn agree(kind: Kind, chunk: usize, seeds: std::ops::Range<u64>, chunks: us
                     Some(Poll::Ready(told)) => told,
                     _ => soon(call).await,
                 };
-                // A remembered refusal says the same, but of the other limits that were asked it knows nothing.
+                // A remembered refusal says the same. The memory keeps the limits that refused, and not those beside them.
                 for (told, expected) in told.iter_mut().zip(&mut expected) {
                     if told.exact.contains("source: Memory") {
                         told.exact = told.exact.replace("source: Memory", "source: Database");
-                        for said in [&mut told.exact, &mut expected.exact] {
-                            said.truncate(said.find(", standings: ").unwrap_or(said.len()));
+                        if asks_several(&steps[place].0) {
+                            for said in [&mut told.exact, &mut expected.exact] {
+                                said.truncate(said.find(", standings: ").unwrap_or(said.len()));
+                            }
                         }
                     }
                 }
