@@ -28,7 +28,7 @@ const GUESSES_OF_ADDRESS: Limit = Limit::stepped_bucket("guesses_of_address", 30
 const THEIR_API: Limit = Limit::sliding_window("their_api", 10, SECOND);
 /// The tokens of a month.
 const MODEL: Limit = Limit::monthly("model", 100_000);
-/// What the organisation pays for, by month.
+/// The use that the organisation pays for, by month.
 const MODEL_BILL: Limit = Limit::meter("model_bill");
 const LIMITS: [&Limit; 8] =
     [&SIGN_UPS, &MESSAGES, &MESSAGES_OF_ORG, &GUESSES, &GUESSES_OF_ADDRESS, &THEIR_API, &MODEL, &MODEL_BILL];

@@ -43,7 +43,7 @@ begin
     -- The clock is read after the snapshot. Otherwise a refusal could be dated before the grant that causes it.
     clock := coalesce(as_of, clock_timestamp());
     since := tollgate._micros(seen);
-    -- What _decide() says in the usual case, in fewer expressions: a grant without this took 1.5 times as long.
+    -- The answer of _decide() in the usual case, in fewer expressions: a grant without this took 1.5 times as long.
     -- tests/postgres/functions/rule.rs holds both to the plan.
     if d.flow = 'c' and value is not null and list is null and micros > 0 and not looking
        and up_to is null and leaving is null and d.effect is null then

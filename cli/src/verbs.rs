@@ -150,7 +150,7 @@ pub(crate) fn refusal(cost: Tokens, denied: &Denied, overrides: &Overrides) -> S
     format!("{refused}; it has {remaining}, {retry}")
 }
 
-/// Prints the balance of a key after a change, and the override that refuses the key all the same.
+/// Prints the balance of a key after a change, and the override that still refuses the key.
 pub(crate) fn changed(
     output: OutputArgs,
     done: &str,
@@ -185,7 +185,7 @@ fn holds(balance: &Balance, kind: LimitKind) -> String {
     }
 }
 
-/// What a meter with this balance counts; below zero where corrections exceed the use.
+/// The use that a meter with this balance counts; below zero where corrections exceed it.
 pub(crate) fn used(balance: Tokens) -> Tokens {
     Tokens::ZERO.checked_sub(balance).unwrap_or(Tokens::MAX)
 }

@@ -1,4 +1,4 @@
-//! What a caller is told: decisions, receipts, balances, and why.
+//! The answers to a caller: decisions, receipts, balances, and reasons.
 
 pub(crate) mod balance;
 pub(crate) mod decision;

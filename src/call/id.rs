@@ -110,7 +110,7 @@ pub(crate) struct Once {
 }
 
 impl Once {
-    /// What is wrong with the id, or else with the span.
+    /// The fault of the id, or else of the span.
     pub(super) fn fault(&self) -> Option<CallError> {
         id_fault(&self.id).or(self.span.and_then(span_fault))
     }
@@ -124,7 +124,7 @@ fn id_fault(id: &str) -> Option<CallError> {
     }
 }
 
-/// What is wrong with a span for which something is kept.
+/// The fault of a span for which something is kept.
 pub(super) fn span_fault(span: Duration) -> Option<CallError> {
     match period_fault(span)? {
         LimitFault::PeriodZero | LimitFault::PeriodTooLong => Some(CallError::SpanOutOfRange),

@@ -39,7 +39,7 @@ pub enum LimitsError {
     Unreadable {
         /// The path of the file.
         file: PathBuf,
-        /// What is wrong with it.
+        /// Its fault.
         source: io::Error,
     },
 }
@@ -53,7 +53,7 @@ pub struct FileFault {
     pub line: usize,
     /// The column, in characters, counted from 1.
     pub column: usize,
-    /// What is wrong there.
+    /// The fault.
     pub message: String,
 }
 

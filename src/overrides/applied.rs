@@ -32,5 +32,5 @@ pub enum Ruling {
     },
 }
 
-/// What the overrides make of a limit for a key.
+/// The effect of the overrides on a limit for a key.
 pub(crate) type OverrideOf<'o> = dyn Fn(&Limit, &Key) -> Option<AppliedOverride> + 'o;

@@ -6,7 +6,7 @@ use super::applied::AppliedOverride;
 use super::row::Override;
 use crate::limit::{Limit, LimitKind};
 
-/// What all live overrides make of a limit for a key: its own, then those for every key, each group with the latest
+/// The effect of all live overrides on a limit for a key: its own, then those for every key, each group with the latest
 /// first. A deny counts before unlimited, and both count before numbers. Numbers that do not apply are passed over. Of
 /// slow-downs the smallest share counts, of the numbers that count.
 ///

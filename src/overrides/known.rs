@@ -11,7 +11,7 @@ use super::table::{Snapshot, Stamp};
 use crate::algebra::Timestamp;
 use crate::values::lock;
 
-/// What this process knows of the overrides of the table.
+/// The overrides of the table, as far as this process knows them.
 pub(super) struct Known {
     /// Spares the lock where there is no override.
     pub(super) is_empty: AtomicBool,

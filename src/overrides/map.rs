@@ -64,7 +64,7 @@ impl Map {
         shares
     }
 
-    /// What the overrides make of a limit for a key at an instant.
+    /// The effect of the overrides on a limit for a key at an instant.
     pub(super) fn applied(&self, limit: &Limit, key: &Key, now: DateTime<Utc>) -> Option<AppliedOverride> {
         applied(limit, now, || self.set_for(limit.name(), key).filter(|said| said.is_live(now)))
     }

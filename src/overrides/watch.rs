@@ -147,14 +147,14 @@ impl Overrides {
         self.inner.known(|known| known.map.set_for(limit, key).filter(|said| said.is_live(now)).cloned().collect())
     }
 
-    /// What the overrides make of a limit for a key at present.
+    /// The effect of the overrides on a limit for a key at present.
     #[cfg(feature = "unstable")]
     #[must_use]
     pub fn applied(&self, limit: &Limit, key: &Key) -> Option<AppliedOverride> {
         self.applied_at(limit, key, None)
     }
 
-    /// What the overrides make of a limit for a key, at an instant or at present.
+    /// The effect of the overrides on a limit for a key, at an instant or at present.
     pub(crate) fn applied_at(&self, limit: &Limit, key: &Key, at: Option<Timestamp>) -> Option<AppliedOverride> {
         self.each(at, |said| said(limit, key))
     }

@@ -21,7 +21,7 @@ use crate::parts::Parts;
 use crate::tokens::Tokens;
 use crate::values::text::Text;
 
-/// What a verb asks of the rows: it can be decided.
+/// The question of a verb to the rows, ready to be decided.
 #[derive(Clone, Debug)]
 pub(crate) struct Operation {
     pub(super) action: Action,
@@ -40,11 +40,11 @@ pub(super) enum Action {
     Settle(Settling),
 }
 
-/// What an operation goes by beside its verb.
+/// The circumstances under which a verb becomes an operation.
 #[derive(Clone, Copy)]
 #[cfg_attr(feature = "unstable", expect(missing_debug_implementations, reason = "functions have nothing to show"))]
 pub struct Under<'u> {
-    /// What the overrides make of a limit for a key.
+    /// Finds the override of a limit for a key.
     pub overrides: &'u dyn Fn(&Limit, &Key) -> Option<AppliedOverride>,
     /// The parts of the tables.
     pub parts: Parts,
@@ -60,7 +60,7 @@ impl Under<'_> {
 
 /// # How it is made
 impl Operation {
-    /// What a verb asks, if all of it is right and can ever be granted.
+    /// The operation of a verb, if all of it is right and can ever be granted.
     pub(crate) fn of(verb: Verb, under: &Under<'_>) -> Result<Self, Error> {
         let mut operation = Self::plain(verb, under.draw)?;
         if operation.rows().next().is_none() {
@@ -79,7 +79,7 @@ impl Operation {
         Ok(operation)
     }
 
-    /// What a verb asks without overrides.
+    /// The operation of a verb without overrides.
     fn plain(verb: Verb, draw: &dyn Fn() -> u128) -> Result<Self, Error> {
         let take = |call, kind, action: fn(Vec<Item<Ask>>) -> Action| {
             gather(by_period(call)?, kind, draw).map(|(items, slot)| Self { action: action(items), slot })

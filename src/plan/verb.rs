@@ -3,7 +3,7 @@ use crate::answer::receipt::Receipt;
 use crate::call::{Call, Request, StoredCall};
 use crate::tokens::Tokens;
 
-/// What one caller says: to take tokens from every limit or from none, or to make a change that always succeeds.
+/// The words of one caller: take tokens from every limit or from none, or make a change that always succeeds.
 ///
 /// [`Plan::new`](super::Plan::new) reports what is wrong with it.
 #[derive(Clone, Debug)]

@@ -45,8 +45,8 @@ pub(crate) fn tries(pool: &PgPool) -> usize {
     idle(pool) + 1
 }
 
-/// How many connections of the pool are idle, and at most all of them: sqlx counts one out before it counts it in, so
-/// for a moment its number may be below zero, which reads as the largest.
+/// How many connections of the pool are idle, at most all of them. sqlx counts one out before it counts it in. So for a
+/// moment its number may be below zero, which reads as the largest.
 pub(crate) fn idle(pool: &PgPool) -> usize {
     pool.num_idle().min(usize::try_from(pool.size()).unwrap_or_default())
 }

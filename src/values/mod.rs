@@ -1,4 +1,4 @@
-//! What every room shares: instants, spans, texts, and the columns of the tables.
+//! Values that every room shares: instants, spans, texts, and the columns of the tables.
 
 #[cfg(feature = "postgres")]
 pub(crate) mod clock;

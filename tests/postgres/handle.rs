@@ -155,7 +155,7 @@ async fn a_stop_ends_gate_sweeper_and_overrides_and_leaves_no_session() {
     soon(other.stop()).await;
     let report = tollgate.overrides().pause_for(TEN.global(), SECOND).await;
     assert!(report.is_err(), "the handle's own pool is closed: {report:?}");
-    // What is left is of the service's pool.
+    // The sessions that remain are of the service's pool.
     service.close().await;
     until_gone(&world, "stopped").await;
 }

@@ -1,4 +1,4 @@
-//! What alerts and boards go by.
+//! The metrics by which alerts and boards go.
 
 use std::collections::BTreeMap;
 use std::time::Duration;

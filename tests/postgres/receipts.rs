@@ -45,7 +45,7 @@ async fn a_reservation_is_cancelled_until_it_is_ready() {
     }
 }
 
-/// What is ready is not cancelled, and the error says what to do.
+/// A charge that is ready is not cancelled, and the error says what to do.
 fn too_late(cancelled: Result<Settlement, Error>) {
     let error = cancelled.unwrap_err();
     assert!(matches!(error, Error::TooLateToCancel { .. }), "{error:?}");

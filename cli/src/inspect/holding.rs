@@ -34,7 +34,7 @@ pub(super) struct Holding<'a> {
     /// The overrides that count now.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     overrides: Vec<Override>,
-    /// Those that begin later.
+    /// The overrides that begin later.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     scheduled: Vec<Override>,
     /// Only where the command asks for one key.

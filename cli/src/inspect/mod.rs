@@ -143,7 +143,7 @@ async fn customer(args: &InspectArgs, conn: &mut PgConnection, limits: Option<&L
     Ok(true)
 }
 
-/// What the tables hold of a limit.
+/// The rows of a limit in the tables.
 struct Look {
     /// The instant of the last reading; none where no part has answered.
     at: Option<Timestamp>,

@@ -19,7 +19,7 @@ pub(crate) fn ban_of(overrides: &Overrides, denied: &Denied) -> Option<Override>
     is_ban.then(|| ban(overrides, &denied.limit, &denied.key, denied.observed_at)).flatten()
 }
 
-/// What it says to people, and until when.
+/// Its words to people, and its end.
 pub(crate) fn ban_words(said: &Override) -> String {
     let whom = if said.key.is_none() { " for every key" } else { "" };
     let end = said.ends_at.map_or_else(|| "until it is removed".to_owned(), |at| format!("until {}", instant(at)));

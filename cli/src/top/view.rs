@@ -163,7 +163,7 @@ fn short(long: Duration) -> String {
 const TRUTH: &str = "Refusals write nothing, so they are not seen here; grants of a gate share writes.";
 const HELP: &str = "sort by t taken, f full in, r remaining, n name; q quits";
 
-/// What Ctrl-C types.
+/// The character that Ctrl-C types.
 const INTERRUPT: u8 = 3;
 
 /// The columns of numbers.

@@ -82,8 +82,8 @@ impl Rule {
     }
 
     /// Names the period of each request, as [`Request::period`] does: where the limit is a
-    /// [billing](Limit::billing) one, which must have it. Other limits that [`limit_by`](Self::limit_by) chooses are
-    /// asked without.
+    /// [billing](Limit::billing) one, which must have it. It asks other limits that
+    /// [`limit_by`](Self::limit_by) chooses without a period.
     pub fn period_by(
         mut self,
         period: impl Fn(&request::Parts) -> (DateTime<Utc>, DateTime<Utc>) + Send + Sync + 'static,

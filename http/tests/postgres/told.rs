@@ -1,4 +1,4 @@
-//! The numbers that clients are told: those that counted.
+//! Clients get the numbers that counted.
 
 use std::convert::Infallible;
 use std::future::ready;

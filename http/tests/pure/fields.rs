@@ -182,7 +182,7 @@ fn all_policies_are_listed_and_the_limit_that_is_nearest_to_exhaustion() {
     assert_eq!(text(&headers, "ratelimit"), r#""burst";r=99;t=1, "daily";r=999;t=86400, "tokens";r=31000;t=1"#);
 }
 
-/// A mirror goes by what it is told: where it heard that a meter has nothing left, it held its client back for ever.
+/// A mirror goes by the fields. When they said that a meter had nothing left, it held its client back for ever.
 #[test]
 fn a_meter_is_told_in_no_field() {
     let (plan, usage) = (Limit::fixed_window("plan", 10, DAY).start(Duration::ZERO), Limit::meter("llm_usage"));

@@ -1,4 +1,4 @@
-//! What the requests of an alternative take together: the amount of `up_to`, and the pieces of a split cost.
+//! The tokens that the requests of an alternative take together: the amount of `up_to`, and the pieces of a split cost.
 
 use super::alternatives::decided_together;
 use crate::algebra::{Ask, Lacking, Piece, split};

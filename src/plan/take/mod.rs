@@ -1,5 +1,5 @@
-//! Takes tokens from every limit of an alternative, or from none: the requests of a call are added up, each limit
-//! decides, and what is granted is charged.
+//! Takes tokens from every limit of an alternative, or from none: it adds up the requests of a call, each limit decides,
+//! and a grant charges them.
 
 mod alternatives;
 mod amounts;

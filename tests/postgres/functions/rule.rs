@@ -216,7 +216,7 @@ impl Walk {
                     _ => is_wallet.then(|| vec![3]),
                 };
                 let list = column.map_or(List::None, |column| List::from_column(&column).unwrap());
-                // Who marks a row says when it is full.
+                // The writer of a mark also writes when the row is full.
                 let least = if list.period_end().is_some() { ts } else { MIN };
                 let full_at = Timestamp::from_micros(instant(dice, ts).max(least));
                 let (value, ts) = (Tokens::from_micros(value), Timestamp::from_micros(ts));

@@ -99,7 +99,7 @@ fn a_definition_of_a_later_release_hides_no_other() {
     assert!(log.contains("\"send\" in tollgate.limits is no definition that this release knows"), "{log}");
 }
 
-/// Whoever pushes locks the table, and may have gone to lunch.
+/// A push locks the table, and its operator may have gone to lunch.
 #[test]
 fn a_push_that_is_under_way_does_not_hold_up_a_start() {
     let log = traced(async {

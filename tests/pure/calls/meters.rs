@@ -23,7 +23,7 @@ fn a_meter_refuses_nobody_and_its_use_is_no_remainder() {
     assert_eq!((balance.used, balance.full_at), (tokens(1_004), None), "time brings nothing");
 }
 
-/// The plan pays what it has, and what is beyond it goes on the bill.
+/// The plan pays what it has, and the bill gets the rest.
 #[test]
 fn a_meter_behind_a_plan_counts_the_use_beyond_it() {
     let mut world = World::default();

@@ -146,7 +146,7 @@ pub(super) fn tell(definitions: &Definitions, story: &[(i64, Op)], sweeps: bool)
                     Op::Settle { actual, .. } => Verb::Settle(kept, micros(actual)),
                     _ => Verb::Cancel(kept),
                 };
-                // A lease that has ended is not there to be settled, and what is ready is not there to be cancelled.
+                // A lease that has ended cannot be settled, and a charge that is ready cannot be cancelled.
                 if let Ok(settled) = world.settled(call, at(now)) {
                     told.events.push(Event::Back { of, amount: cost - sum(&settled.charges) });
                 }

@@ -59,7 +59,7 @@ struct Story {
     /// Where the true periods begin.
     starts: Vec<i64>,
     shards: u16,
-    /// For each true period, what was granted since somebody named it.
+    /// The tokens that were granted of each true period since somebody named it.
     granted: Vec<Option<i64>>,
     last: Option<(usize, Receipt, i64)>,
 }

@@ -124,7 +124,7 @@ async fn a_file_is_pushed_whole_and_says_what_changes() {
     assert_eq!(json["added"], serde_json::json!(["first", "second"]), "{json}");
 }
 
-/// The commands of whoever is on call, who has no file of the service.
+/// Somebody on call has no file of the service.
 #[tokio::test]
 async fn the_table_is_read_where_no_file_is_named_and_with_both_the_file_counts() {
     let world = World::new().await;

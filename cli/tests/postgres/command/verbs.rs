@@ -84,7 +84,7 @@ async fn a_month_is_a_period_and_a_billing_limit_is_asked_by_one() {
     let has = |left: &str| format!("\"plan\" for ada has {left} of 100; full in ");
     assert!(stdout(&debited).starts_with(&format!("debited: {}", has("0"))), "{debited:?}");
     assert!(stdout(&debited).trim_end().ends_with(&format!("at {end}T00:00:00.000000Z")), "{debited:?}");
-    // What the row knows, support need not say.
+    // Support need not say the period: the row knows it.
     let credited = ask(&["credit", "plan", "ada", "--cost", "5"]);
     assert!(stdout(&credited).starts_with(&format!("credited: {}", has("5"))), "{credited:?}");
     let inspected = stdout(&ask(&["inspect", "plan", "ada"]));

@@ -25,8 +25,8 @@ const SLOW_KEYS: [&str; 4] = ["a", "b", "c", "d"];
 const SOME: u64 = 150;
 const CALLS: &str = "gate::memory::accidents::call_in_another_process";
 
-/// Seven kills and three lost answers: tokens are lost if they neither remain nor were asked for by a caller that was
-/// not refused.
+/// Seven kills and three lost answers: a token is lost if it does not remain, and no caller that was not refused asked
+/// for it.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn accidents_cost_a_slow_budget_less_than_a_thousandth() {
     let server = Server::builder().setting("max_connections", "200").start().unwrap();
