@@ -169,7 +169,8 @@ async fn expect_rows(conn: &mut PgConnection, args: &UsageArgs, known: Option<&L
     let mut meters: Vec<Limit> = known.into_iter().flat_map(Limits::iter).cloned().collect();
     meters.retain(|limit| limit.kind == LimitKind::Meter);
     for part in Away::of_tables(conn, args.timeout).await?.parts() {
-        let names = sqlx::query_as(include_str!("usage_names.sql")).bind(part).persistent(false);
+        let sql = concat!(include_str!("limit_names.sql"), include_str!("usage_names.sql"));
+        let names = sqlx::query_as(sql).bind(part).persistent(false);
         let names: Vec<(String, bool)> = names.fetch_all(&mut *read_only(conn, args.timeout).await?).await?;
         for (name, is_meter) in names {
             match is_meter {

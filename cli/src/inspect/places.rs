@@ -31,7 +31,7 @@ pub(crate) async fn places(
     for part in away.parts() {
         for table in [storage::table(Storage::Durable), storage::table(Storage::Ephemeral)] {
             let mut tx = read_only(conn, timeout).await?;
-            let sql = if matches!(reach, Reach::Begins) { include_str!("places.sql") } else { ANYWHERE };
+            let sql = if matches!(reach, Reach::Begins) { BEGINS } else { ANYWHERE };
             let sql = sql.replace(storage::table(Storage::Durable), table);
             let rows = sqlx::query_as::<_, (String, String)>(AssertSqlSafe(sql));
             let rows = rows.bind(part).bind(key.as_str()).bind(i64::from(most)).persistent(false);
@@ -58,6 +58,8 @@ impl Reach {
         found.match_indices(&key).any(is_part)
     }
 }
+
+const BEGINS: &str = concat!(include_str!("../limit_names.sql"), include_str!("places.sql"));
 
 const ANYWHERE: &str = "select distinct r.name, r.key
                           from tollgate.durable r
