@@ -65,7 +65,7 @@ struct Args {
     #[arg(long)]
     quick: bool,
 
-    /// Write docs/benchmarks.md and its picture instead of printing the figures.
+    /// Write docs/benchmarks.txt, docs/benchmarks.md and its picture instead of printing the figures.
     #[arg(long)]
     write: bool,
 
@@ -95,6 +95,7 @@ async fn run(args: &Args) -> Result<(), Fault> {
     if args.write {
         let given: Vec<_> = env::args().skip(1).filter(|arg| arg != "--bench" && arg != "--write").collect();
         // Cargo runs a bench where its package is.
+        fs::write("../docs/benchmarks.txt", report.to_string())?;
         fs::write("../docs/benchmarks.md", report.document(&given))?;
         report.plot().map_or(Ok(()), |plot| fs::write("../docs/benchmarks.svg", plot))?;
     } else {

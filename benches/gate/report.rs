@@ -2,6 +2,7 @@
 
 use std::fmt;
 use std::fs;
+use std::iter;
 use std::thread::available_parallelism;
 
 use sqlx::PgConnection;
@@ -37,13 +38,30 @@ impl Report {
         row.map(|row| &row.figures)
     }
 
-    /// docs/benchmarks.md, as these arguments make it.
+    /// docs/benchmarks.md, as these arguments make it: of the whole report, what most readers look for.
     pub(crate) fn document(&self, args: &[String]) -> String {
         let command: Vec<_> = ["./dev bench"].into_iter().chain(args.iter().map(String::as_str)).collect();
-        let command = [command.join(" "), "--write".to_owned()].join(" ");
-        let document = include_str!("document.md").replace("{command}", &command);
-        let document = document.replace("{report}\n", &self.to_string());
-        if self.plot().is_some() { document.replacen(FIGURES, &[FIGURES, PICTURE].concat(), 1) } else { document }
+        include_str!("document.md")
+            .replace("{command}", &[command.join(" "), "--write".to_owned()].join(" "))
+            .replace("{machine}\n", &format!("{}- turns of each: {}\n", self.machine, self.turns))
+            .replace("{picture}\n", if self.plot().is_some() { PICTURE } else { "\n" })
+            .replace("{rates}", &self.overview(|figures| figures.per_second).to_string())
+            .replace("{latencies}", &self.overview(|figures| figures.p99_us).to_string())
+    }
+
+    /// A line for each scene of 64 callers, or where there is none for the one of most callers.
+    fn overview(&self, figure: fn(&Figures) -> f64) -> Table {
+        let kind = |row: &Row| (row.scene.workload, row.scene.storage);
+        let scenes = self.rows.chunk_by(|one, next| kind(one) == kind(next)).filter_map(|rows| {
+            let scenes = || rows.iter().map(|row| row.scene);
+            scenes().find(|scene| scene.callers == 64).or_else(|| scenes().last())
+        });
+        let shown = scenes.filter(|scene| OVERVIEW.contains(&scene.workload)).map(|scene| {
+            let figures = COLUMNS.map(|contender| number(self.figures(scene, contender).map(figure)));
+            iter::once(scene.to_string()).chain(figures).collect()
+        });
+        let headings: Vec<_> = iter::once("scene").chain(COLUMNS.map(Contender::name)).collect();
+        Table::new(&headings, 1, shown)
     }
 
     /// docs/benchmarks.svg, if there is something to compare.
@@ -104,7 +122,7 @@ impl fmt::Display for Report {
         if let Some(targets) = target::table(self) {
             write!(f, "\n## Targets\n\n{targets}")?;
         }
-        write!(f, "{FIGURES}")?;
+        writeln!(f, "\n## Figures")?;
         let kind = |row: &Row| (row.scene.workload, row.scene.storage);
         for rows in self.rows.chunk_by(|one, next| kind(one) == kind(next)) {
             let Scene { workload, storage, .. } = rows[0].scene;
@@ -155,11 +173,31 @@ const ABOUT_POSTGRESQL: &str = "
      where name in ('autovacuum', 'fsync', 'full_page_writes', 'max_wal_size', 'shared_buffers', 'synchronous_commit',
                     'wal_level', 'wal_sync_method')";
 
-const FIGURES: &str = "\n## Figures\n";
 const PICTURE: &str = "
 ![Decisions for each one of Redis, by callers: of a gate over 10 000 keys and on one hot key, and of a transaction for
 each call.](benchmarks.svg)
+
 ";
+/// What docs/benchmarks.md shows of the report.
+const OVERVIEW: [Workload; 8] = [
+    Workload::One,
+    Workload::Uniform,
+    Workload::Hot,
+    Workload::ThreeQuarters,
+    Workload::Far,
+    Workload::Shared,
+    Workload::Three,
+    Workload::Refused,
+];
+const COLUMNS: [Contender; 7] = [
+    Contender::Gate,
+    Contender::GateAhead,
+    Contender::Transaction,
+    Contender::Update,
+    Contender::Counter,
+    Contender::Redis,
+    Contender::RedisSynced,
+];
 /// The lines of the picture: a name, its class in the style, the contender, its storage, and the Redis beside it.
 const LINES: [(&str, &str, Contender, Storage, Contender); 3] = [
     ("a gate", "one", Contender::Gate, Storage::Ephemeral, Contender::Redis),
