@@ -13,7 +13,7 @@ pub struct Ask {
     cost: Tokens,
     partial: Option<Partial>,
     /// Tokens that must stay behind, if some must.
-    leaving: Option<Tokens>,
+    pub(super) leaving: Option<Tokens>,
     reserving: bool,
     /// Whether a settlement at one cost leaves this ask as it was charged.
     pub(crate) flat: bool,
@@ -110,17 +110,6 @@ impl Ask {
         self.place.split.is_some_and(|place| place > 0)
     }
 
-    /// The least balance that grants this: the cost less the debt that it may make, or plus the tokens that must stay
-    /// behind.
-    pub(crate) fn needs(self, terms: &Terms) -> Tokens {
-        saturate(wide(self.cost()) + self.floor(terms))
-    }
-
-    /// The least balance that it may leave.
-    pub(super) fn floor(self, terms: &Terms) -> i128 {
-        self.leaving.map_or_else(|| -i128::from(self.max_debt(terms)), wide)
-    }
-
     /// The reason for which a balance refuses it.
     pub(super) fn refused_for(self, balance: i128, terms: &Terms) -> Reason {
         let left = balance - wide(self.cost());
@@ -183,26 +172,6 @@ impl Ask {
         let marks = (0..).zip(marks).map(|(bit, mark)| u8::from(mark) << bit).sum();
         let place = [alternative, split].into_iter().flatten().flat_map(|number| (number as u64).to_le_bytes());
         iter::once(marks).chain(amounts.flat_map(i64::to_le_bytes)).chain(place)
-    }
-
-    /// The deepest debt that it may make; without a bound, the deepest that a row can hold.
-    pub(super) fn max_debt(self, terms: &Terms) -> i64 {
-        if self.owes(terms) { terms.max_reserved.min(i64::MAX - terms.top()) } else { 0 }
-    }
-
-    /// Whether its debt is bounded only by what a row can hold.
-    pub(super) fn is_unbounded(self, terms: &Terms) -> bool {
-        self.leaving.is_none() && self.owes(terms) && terms.max_reserved == i64::MAX
-    }
-
-    /// Whether it may make a debt. A wallet's overdraft is for every call.
-    fn owes(self, terms: &Terms) -> bool {
-        self.reserving || terms.flow == Flow::Wallet
-    }
-
-    /// The largest cost that can ever be granted at once.
-    pub(crate) fn max_cost(self, terms: &Terms) -> Tokens {
-        saturate(i128::from(terms.capacity) - self.floor(terms))
     }
 
     /// Whether the tokens may be spent later.

@@ -60,6 +60,7 @@ mod account;
 mod adjust;
 mod ask;
 mod charge;
+mod debt;
 mod decide;
 mod full;
 mod list;

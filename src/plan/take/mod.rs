@@ -8,7 +8,9 @@ mod choose;
 mod decide;
 mod gather;
 mod repeat;
+mod shard;
 
 pub(super) use alternatives::{alternatives, decided_together, denied, keep_right, possible};
-pub(crate) use choose::{Chosen, draw};
+pub(crate) use choose::Chosen;
 pub(super) use gather::gather;
+pub(crate) use shard::draw;
