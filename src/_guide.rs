@@ -25,6 +25,8 @@ guides! {
     http = "../docs/http.md",
     #[cfg(not(doctest))]
     following = "../docs/following.md",
+    numbers = "../docs/numbers.md",
+    jobs = "../docs/jobs.md",
     reservations = "../docs/reservations.md",
     testing = "../docs/testing.md",
     sql = "../docs/sql.md",

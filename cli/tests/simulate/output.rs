@@ -121,7 +121,7 @@ fn spans_have_two_units_and_are_never_too_short() {
 fn the_picture_in_the_guide_is_not_stale() {
     let dir = Dir::new("guide");
     let file = dir.path("simulate.svg");
-    let guide = include_str!("../../../docs/choosing.md");
+    let guide = include_str!("../../../docs/numbers.md");
     let command = "$ tollgate simulate --preset dashboard --svg docs/simulate.svg\n";
     let output = include_str!("dashboard.txt");
     assert!(guide.contains(&format!("{command}{output}")), "the command is there, and what it prints");

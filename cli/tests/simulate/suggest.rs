@@ -24,7 +24,7 @@ fn the_example_in_the_guide_is_not_stale() {
         std::fs::write(concat!(env!("CARGO_MANIFEST_DIR"), "/tests/simulate/suggest.txt"), &text).unwrap();
     }
     assert_eq!(text, include_str!("suggest.txt"));
-    let guide = include_str!("../../../docs/choosing.md");
+    let guide = include_str!("../../../docs/numbers.md");
     let command = "$ tollgate suggest --trace calls.csv --name api --svg suggest.svg\n";
     assert!(guide.contains(&format!("{command}{text}```")), "the command is there, and what it prints");
     assert!(guide.contains("](suggest.svg)"), "the picture is there");
