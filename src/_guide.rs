@@ -28,6 +28,7 @@ guides! {
     numbers = "../docs/numbers.md",
     jobs = "../docs/jobs.md",
     reservations = "../docs/reservations.md",
+    transactions = "../docs/transactions.md",
     testing = "../docs/testing.md",
     sql = "../docs/sql.md",
     operating = "../docs/operating.md",
