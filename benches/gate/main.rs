@@ -4,7 +4,7 @@
 //!
 //! All contenders run in turns, on one machine and in one run. They use a private PostgreSQL, which writes as a
 //! production server does. They use Redis where `REDIS_URL` names a server or `redis-server` is on the path. The ratios
-//! are the result; absolute figures are those of this machine. `document.md` describes the measurements, and names
+//! are the result; absolute figures are those of this machine. `document.txt` describes the measurements, and names
 //! those that it lacks.
 
 mod beside;

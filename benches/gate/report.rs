@@ -41,7 +41,7 @@ impl Report {
     /// docs/benchmarks.md, as these arguments make it: of the whole report, what most readers look for.
     pub(crate) fn document(&self, args: &[String]) -> String {
         let command: Vec<_> = ["./dev bench"].into_iter().chain(args.iter().map(String::as_str)).collect();
-        include_str!("document.md")
+        include_str!("document.txt")
             .replace("{command}", &[command.join(" "), "--write".to_owned()].join(" "))
             .replace("{machine}\n", &format!("{}- turns of each: {}\n", self.machine, self.turns))
             .replace("{picture}\n", if self.plot().is_some() { PICTURE } else { "\n" })
