@@ -179,16 +179,8 @@ each call.](benchmarks.svg)
 
 ";
 /// What docs/benchmarks.md shows of the report.
-const OVERVIEW: [Workload; 8] = [
-    Workload::One,
-    Workload::Uniform,
-    Workload::Hot,
-    Workload::ThreeQuarters,
-    Workload::Far,
-    Workload::Shared,
-    Workload::Three,
-    Workload::Refused,
-];
+const OVERVIEW: [Workload; 6] =
+    [Workload::One, Workload::Uniform, Workload::Hot, Workload::Far, Workload::Three, Workload::Refused];
 const COLUMNS: [Contender; 7] = [
     Contender::Gate,
     Contender::GateAhead,
