@@ -26,8 +26,8 @@ use crate::store::{Backend, Store, begin, defaults, timed_out, unreaped};
 ///
 /// `find_lapsed.sql` goes by `now()`, one instant for the whole statement, so the index scan ends there.
 /// `clock_timestamp()` would be compared with each entry of the index. Each look begins a minute before the last call
-/// that was given back, and so skips rows that are dead but not vacuumed. In a prototype that began at the first entry,
-/// an old snapshot made one look read 9 802 pages. Once a minute, a look begins at the first entry.
+/// that was given back, and so skips rows that are dead but not vacuumed. Once a minute, a look begins at the first
+/// entry.
 #[derive(Debug)]
 pub(crate) struct Reaper {
     pool: PgPool,

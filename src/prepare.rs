@@ -79,9 +79,8 @@ fn draw_id() -> u128 {
 }
 
 /// 48 bits of milliseconds, then 80 random bits, much as in a UUID of version 7. So calls of about the same time lie
-/// together in their index; random names would be spread over all of its pages. Say 5 000 calls are in flight for 100
-/// seconds. With random names a call with `lapses_after` then cost 1.86 times as much as a plain one, instead of 1.57
-/// times, and more with each dead row. A wrong clock costs no more than that.
+/// together in their index; random names would be spread over all of its pages, and cost more. A wrong clock costs no
+/// more than that.
 fn id_of(millis: u128, random: [u8; 10]) -> u128 {
     random.into_iter().fold(millis, |id, byte| id << 8 | u128::from(byte))
 }

@@ -201,8 +201,8 @@ impl Ask {
     }
 }
 
-/// In a model of four processes with demand above the rate, a sixteenth keeps 98 to 100 % of the grants that are made
-/// without taking ahead. A half keeps 83 to 96 %.
+/// With several processes and demand above the rate, a sixteenth keeps nearly all grants that are made without taking
+/// ahead. A half loses many.
 const AHEAD: i64 = 16;
 
 #[cfg(test)]

@@ -2,8 +2,8 @@
 //!
 //! It adds `cost − actual` to the row as it was read, at the row's own instant, without a refill and without a cut. The
 //! next reader refills and cuts, with the same result: `min(0, min(0, v + g) + u) = min(0, v + u + g)`. So a settlement
-//! needs no definition, and settlements commute. The definition at the time of the charge would refill at its old rate:
-//! in a test that granted 105 tokens instead of 5. The rules depend on the kind of the charge:
+//! needs no definition, and settlements commute. The definition at the time of the charge would refill at its old rate.
+//! The rules depend on the kind of the charge:
 //!
 //! - **A bucket** takes tokens back at any time until `full_at`, which stays as it was: a late settlement never gives
 //!   too much.
@@ -29,7 +29,7 @@
 //!
 //! Four other rules fail. One goes by the present step of the clock, which may go back. One gives a bucket back only if
 //! its row was not written since, which every other write defeats. One gives back only the tokens that time has not
-//! brought back, and granted 39 992 of 62 448. One settles by the receipt's own definition.
+//! brought back, and grants too few. One settles by the receipt's own definition.
 
 use super::list::{Entry, List};
 use super::refill::div_ceil;

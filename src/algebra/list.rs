@@ -17,7 +17,7 @@ pub struct Entry {
 }
 
 /// The part of a row besides its two numbers. It says which kind of limit wrote it, and another kind ignores it. If
-/// every kind trusted it, a bucket and a window that take turns on one row would grant 4 951 tokens instead of 100.
+/// every kind trusted it, a bucket and a window that take turns on one row would grant far too much.
 #[derive(Clone, Debug, Default, Eq, Hash, PartialEq)]
 pub enum List {
     /// Nothing: a bucket or a fixed window.

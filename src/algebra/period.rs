@@ -2,8 +2,7 @@
 //!
 //! A row is marked with its period's end, because only its own terms know when tokens come back. Until the row is full,
 //! other terms take from it and give to it at its own instant: they bring no tokens, and the mark stays. Without the
-//! mark, each definition of another kind that asks the row forgives what is used of the period: in 20 000 stories, up
-//! to seven times the capacity.
+//! mark, each definition of another kind that asks the row forgives what is used of the period.
 //!
 //! A caller may name a period that is over, because it has not heard of the next one. Then one period more is known: it
 //! begins where the named one ends, and no period is shorter than eight ninths of the one before it (28 days after 31).

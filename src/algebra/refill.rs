@@ -190,10 +190,9 @@ impl Terms {
     /// The number of steps that the start of a named period brings an earlier row. It is the number of periods since
     /// the row was written, rounded to the nearest, because earlier periods may have had another length.
     ///
-    /// This rule (to the nearest, and at least one) is never too low. It is one step too high in 3.5 % of the stories
-    /// of a model, with debts of many months. A rule of one step only would refuse a deep debt forever: a refusal
-    /// writes nothing, so the next month begins again from the same row. With it, 64 744 of 100 000 stories were stuck
-    /// after 13 months. A grid that reaches back from `start` brought a step too many in 77 533 stories.
+    /// This rule (to the nearest, and at least one) is never too low, and seldom one step too high. A rule of one step
+    /// only would refuse a deep debt forever: a refusal writes nothing, so the next month begins again from the same
+    /// row. A grid that reaches back from `start` would often bring a step too many.
     fn steps_at_start(&self, start: i64, ts: Timestamp) -> i128 {
         let (period, before) = (i128::from(self.period), i128::from(start) - i128::from(ts.micros()));
         ((before + period / 2) / period).max(1)

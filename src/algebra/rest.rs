@@ -18,8 +18,7 @@ impl Rest {
     /// The rest less the tokens that time has brought back: the row has gained these in place of the rest.
     ///
     /// To give back all of it would bank that gain. Say the rate is one a second. A token is taken ahead at 0 and given
-    /// back in full at 1, when the row has gained another: two can be spent at once. In a model this exceeded the bound
-    /// in each of 300 stories.
+    /// back in full at 1, when the row has gained another: two can be spent at once.
     pub(crate) fn owed(&self, terms: &Terms, now: Timestamp) -> Tokens {
         if now >= self.until {
             return Tokens::ZERO;

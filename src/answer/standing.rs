@@ -115,7 +115,7 @@ pub enum CrossedError {
 ///
 /// A grant knows the balance before it, and grants of a row come one after another. So each fall belongs to one grant,
 /// and nothing has to be remembered. The balance before is that of the decision, refilled and cut. Debits and overages
-/// report their falls, too: with grants alone, 33 704 of 100 000 stories of a model had a fall that no caller saw.
+/// report their falls, too, or no caller would see these.
 pub(crate) fn fell_below(limit: &Limit, share: f64, fall: Option<(Tokens, Tokens)>) -> Result<bool, CrossedError> {
     match limit.kind {
         LimitKind::Wallet => return Err(CrossedError::Wallet),

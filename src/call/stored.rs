@@ -9,16 +9,14 @@ use crate::values::timestamp::Timestamp;
 /// A stored call. It is stored so that it is charged once, is settled once, or lapses.
 ///
 /// A call has one row of its own, however many limits it asks, written in the transaction of its charges. Named holds
-/// in the rows of limits were tried before, and failed. With a hundred calls in flight a call cost three times as much,
-/// and a row held a thousand at most. Limits with shards could have none, and a limit whose kind had changed read the
-/// holds of the other kind. With an id on one of several limits, each retry charged the others again.
+/// in the rows of limits were tried before, and failed: a row held a thousand at most, and a limit whose kind had
+/// changed read the holds of the other kind. With an id on one of several limits, each retry charged the others again.
 ///
 /// Such holds could undo a charge of a bucket as if it had never been made. The bucket then lost the refill that it
 /// would have lost by being full in the meantime. An addition to the balance cannot do that. So calls in a burst may
 /// keep more than the bound, by the tokens that came back during the burst from calls made before it. A key gains
 /// nothing over its life, and windows stay exact. Exact buckets would need a chain of sums in each row: one for each
-/// call in flight that the next reader must still tell apart. A prototype was exact with up to 16 of them, and lost
-/// refunds of a bucket that was nearly full.
+/// call in flight that the next reader must still tell apart.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct StoredCall {
     /// Its name.

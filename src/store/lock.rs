@@ -17,7 +17,7 @@
 //! # Missing rows
 //!
 //! `claim.sql` inserts a missing row at its place in the lock order. To lock the existing rows and insert the others
-//! afterwards would be a second lock order, which deadlocked in 76 of 307 runs of a stress test.
+//! afterwards would be a second lock order, which deadlocks.
 
 use std::time::Duration;
 

@@ -12,12 +12,12 @@
 //! # Plans that hold
 //!
 //! A session keeps the plan of a named statement, and PostgreSQL makes it by the size that the table has at that
-//! moment. A plan for sixty rows read the whole table for each of 64 rows once there were 100 000, and a batch took two
-//! seconds. So the tables begin with an empty megabyte that vacuum leaves, which makes a look-up by the index the
-//! cheapest plan at every size. The statements help, too. Arrays count as ten rows, while `generate_subscripts` would
-//! count as a thousand. Statements that write by place have a condition that always holds and counts as one row in two
-//! hundred. A crash takes the megabyte of `tollgate.ephemeral` with it; then the plans hold once the table has grown
-//! and autovacuum has analyzed it, which may take a minute.
+//! moment. A plan for sixty rows reads the whole table for each row once there are 100 000. So the tables begin with an
+//! empty megabyte that vacuum leaves, which makes a look-up by the index the cheapest plan at every size. The
+//! statements help, too. Arrays count as ten rows, while `generate_subscripts` would count as a thousand. Statements
+//! that write by place have a condition that always holds and counts as one row in two hundred. A crash takes the
+//! megabyte of `tollgate.ephemeral` with it; then the plans hold once the table has grown and autovacuum has analyzed
+//! it, which may take a minute.
 //!
 //! # Names that nobody shadows
 //!

@@ -34,7 +34,7 @@ pub(in crate::plan) fn keep_right<E>(
 }
 
 /// Whether an alternative can ever be granted. If not, it is left out before SQL, because the algebra would name an
-/// instant for it. In a model that instant was wrong for the whole call in 54 647 of 100 000 cases.
+/// instant for it, which is wrong for the whole call.
 pub(in crate::plan) fn possible(alternative: &[Item<Ask>]) -> Result<(), Error> {
     for items in decided_together(alternative) {
         let item = &items[0];

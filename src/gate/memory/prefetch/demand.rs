@@ -33,9 +33,9 @@ impl Demand {
     /// count.
     ///
     /// It is 0.7 of the expected tokens, because a slice that is used up just before its time forfeits nothing. With
-    /// all of the expected tokens, a model lost 17 % of the grants, because each early renewal forfeits tokens that
-    /// time has brought back. For a key with one call within `max_age` no tokens are expected. The expectation grows
-    /// from slice to slice, because the first calls of a key come within a moment, and say little.
+    /// all of the expected tokens, each early renewal would forfeit tokens that time has brought back. For a key with
+    /// one call within `max_age` no tokens are expected. The expectation grows from slice to slice, because the first
+    /// calls of a key come within a moment, and say little.
     pub(super) fn next(&mut self, cost: Tokens, most: Tokens, max_age: Duration, now: Instant) -> Tokens {
         let elapsed = now.saturating_duration_since(self.since);
         let (elapsed_micros, max_age_micros) = (elapsed.as_micros().max(1), max_age.as_micros());
