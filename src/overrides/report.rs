@@ -24,7 +24,8 @@ use crate::store::session::{self, Right};
 ///
 /// The rate of calls to another service follows that service. A process that hears of its trouble reports it, and all
 /// processes slow down. Each report is an override that ends by itself, in a short transaction of its own over a
-/// connection of the pool. This process goes by it at once, and the others within about a second.
+/// connection of the pool. It waits for a lock for at most 0.9 seconds. This process goes by it at once, and the others
+/// within about a second.
 ///
 /// A role that is no operator needs the right to report: `tollgate migrate up --grant-reporter ROLE`. A reporter that
 /// lies can slow a limit down to a hundredth of its rate, and pause it for a day at a time.
@@ -148,7 +149,7 @@ impl Overrides {
         sql: Query<'_, Postgres, PgArguments>,
     ) -> Result<Option<Override>, OverrideError> {
         let pool = self.inner.pool.as_ref().ok_or(OverrideError::NotWatched)?;
-        let settings = format!("read write; {} {}", session::DEFAULTS, Right::OVERRIDES.own_role());
+        let settings = format!("read write; {} {BRIEFLY} {}", session::DEFAULTS, Right::OVERRIDES.own_role());
         let said = async {
             let mut session = session::take(pool, Right::OVERRIDES).await?;
             let mut tx = session::begin(&mut session, &settings).await?;
@@ -165,6 +166,10 @@ impl Overrides {
         Ok(said)
     }
 }
+
+/// A report does not wait long for another one: then its trouble is old. A layer waits for a second, which is longer, so
+/// that its connection is not closed.
+const BRIEFLY: &str = "set local lock_timeout = '900ms';";
 
 fn asked(request: &Request) -> Result<(&Limit, &Key), OverrideError> {
     let (limit, named) = (request.limit(), || request.limit().name().to_owned());

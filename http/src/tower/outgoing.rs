@@ -1,3 +1,4 @@
+use std::error::Error;
 use std::mem;
 use std::pin::Pin;
 use std::sync::Arc;
@@ -5,7 +6,8 @@ use std::task::{Context, Poll};
 use std::time::Duration;
 
 use http::Response;
-use tollgate::{Gate, MINUTE, Overrides, Request, SlowDown};
+use tokio::sync::Mutex;
+use tollgate::{Gate, MINUTE, Overrides, Request, SECOND, SlowDown};
 use tower_layer::Layer;
 use tower_service::Service;
 
@@ -18,8 +20,9 @@ use crate::{NotServed, Trouble};
 /// with [`Gate::wait`] and report with [`Trouble::report`].
 ///
 /// The gate must go by the same [`Overrides`]. A role that is no operator needs the right to report:
-/// `tollgate migrate up --grant-reporter ROLE`. The caller gets the answer even if a report fails; then a `tracing`
-/// event at level `warn` says so.
+/// `tollgate migrate up --grant-reporter ROLE`. The caller gets the answer at once: a task reports, one answer after
+/// another, over one connection of the pool. A report that fails, or takes longer than a second, is given up, and a
+/// `tracing` event at level `warn` says so.
 ///
 /// # Example
 ///
@@ -44,12 +47,15 @@ pub struct OutgoingLayer {
     request: Request,
     timeout: Duration,
     slow_down: SlowDown,
+    /// Held by the report under way. Those of the same trouble wait for it, and then know its answer.
+    reports: Arc<Mutex<()>>,
 }
 
 impl OutgoingLayer {
     /// A layer whose calls each take this request's cost from its limit, and wait for it for a minute at most.
     pub fn new(gate: Gate, overrides: Overrides, request: Request) -> Self {
-        Self { gate, overrides, request, timeout: MINUTE, slow_down: SlowDown::new() }
+        let (slow_down, reports) = (SlowDown::new(), Arc::default());
+        Self { gate, overrides, request, timeout: MINUTE, slow_down, reports }
     }
 
     /// How long a call waits for its turn. A call that would have to wait longer fails at once.
@@ -69,10 +75,19 @@ impl OutgoingLayer {
         Ok(())
     }
 
-    async fn heed(&self, trouble: Trouble) {
-        if let Err(error) = trouble.report(&self.overrides, self.request.clone(), &self.slow_down).await {
-            tracing::warn!(error = &error as &dyn std::error::Error, "trouble of another service is not reported");
-        }
+    /// Reports trouble in a task, so that neither the caller nor his answer waits.
+    fn heed(&self, trouble: Trouble) {
+        let Self { overrides, request, slow_down, reports, .. } = self.clone();
+        tokio::spawn(async move {
+            let report = async {
+                let _turn = reports.lock().await;
+                trouble.report(&overrides, request, &slow_down).await
+            };
+            let report = tokio::time::timeout(SECOND, report).await.map_err(Box::<dyn Error>::from);
+            if let Err(error) = report.and_then(|report| report.map_err(Box::from)) {
+                tracing::warn!(error = &*error, "trouble of another service is not reported");
+            }
+        });
     }
 }
 
@@ -116,7 +131,7 @@ where
             layer.turn().await.map_err(OutgoingError::NotSent)?;
             let response = inner.call(request).await.map_err(OutgoingError::Client)?;
             if let Some(trouble) = Trouble::of(response.status(), response.headers()) {
-                layer.heed(trouble).await;
+                layer.heed(trouble);
             }
             Ok(response)
         })
