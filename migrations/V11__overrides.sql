@@ -146,8 +146,7 @@ begin
         when (cool_down between '0' and '1 day') is not true
         then 'cool_down is the time between two cuts, of one day at most'
         when exists (select from tollgate.limits l where l.name = limit_name collate "C"
-                                                     and l.kind in ('meter', 'wallet', 'concurrency', 'monthly',
-                                                                'billing'))
+                                                     and l.kind in ('meter', 'wallet', 'monthly', 'billing'))
         then 'it has no rate that could be slowed down' end;
     if fault is not null then
         raise exception using errcode = 'TG002', message = format('limit %L: %s', limit_name, fault);

@@ -101,18 +101,20 @@ impl Limit {
         self.0.clone()
     }
 
-    /// The same limit while a share of its rate is left, in millionths. `None` if it has no rate that tokens come back
-    /// at.
+    /// The same limit while a share of its rate, or of the `n` that it counts to, is left, in millionths. `None` if it
+    /// has neither.
     pub(crate) fn slowed(&self, share: u32) -> Option<Self> {
         if !self.kind.can_slow() {
             return None;
         }
         let mut slow = self.clone();
-        let rate = i128::from(self.rate.micros()) * i128::from(share) / 1_000_000;
-        // Each shard brings back something.
-        let rate = i64::try_from(rate).unwrap_or(i64::MAX).clamp(self.shards.into(), self.rate.micros());
-        slow.0.rate = Tokens::from_micros(rate);
-        if self.kind == LimitKind::SlidingWindow {
+        // Each shard brings back something. Somebody can hold a token, and nobody waits for a part of one.
+        let (least, grain) =
+            if self.kind == LimitKind::Concurrency { (1_000_000, 1_000_000) } else { (self.shards.into(), 1) };
+        let left = i128::from(self.rate.micros()) * i128::from(share) / 1_000_000;
+        let left = i64::try_from(left).unwrap_or(i64::MAX) / grain * grain;
+        slow.0.rate = Tokens::from_micros(left.max(least).min(self.rate.micros()));
+        if matches!(self.kind, LimitKind::SlidingWindow | LimitKind::Concurrency) {
             slow.0.capacity = Some(slow.0.rate);
         }
         Some(slow)

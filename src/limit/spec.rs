@@ -265,10 +265,10 @@ impl LimitKind {
         matches!(self, Self::Meter | Self::Wallet)
     }
 
-    /// Whether its rate can be slowed down. Of a month's tokens all come at once, so a lower rate for an hour would
-    /// change nothing, or cut what the turn of the month brings.
+    /// Whether it can be slowed down. Of a month's tokens all come at once, so a lower rate for an hour would change
+    /// nothing, or cut what the turn of the month brings.
     pub(crate) const fn can_slow(self) -> bool {
-        self.has_period() && !matches!(self, Self::Concurrency)
+        self.has_period()
     }
 }
 

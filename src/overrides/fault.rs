@@ -109,7 +109,7 @@ pub enum SlowDownFault {
     /// The cool-down must last for a day at most, in whole microseconds.
     #[error("the cool-down must last for a day at most, in whole microseconds (`cool_down`)")]
     CoolDown,
-    /// A wallet and a concurrency limit have no rate. A monthly and a billing limit bring all of it at once.
+    /// A wallet has no rate. A monthly and a billing limit bring all of it at once.
     #[error("a {0} has no rate that could be slowed down (pause it, or set an override with other numbers)")]
     Kind(LimitKind),
 }

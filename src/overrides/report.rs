@@ -31,8 +31,9 @@ use crate::store::session::{self, Right};
 /// lies can slow a limit down to a hundredth of its rate, and pause it for a day at a time.
 impl Overrides {
     /// Reports trouble, such as an answer 429 or 503: the limit keeps a share of its present rate for the request's
-    /// key, and grows back by itself. The capacity stays, except for a sliding window, which gets a smaller `n`. A
-    /// request for all callers ([`Limit::global`]) slows down every key.
+    /// key, and grows back by itself. The capacity stays. A sliding window and a concurrency limit get a smaller `n`;
+    /// that of a concurrency limit is rounded down to whole tokens, at least one. Leases that are held stay, also above
+    /// the smaller `n`. A request for all callers ([`Limit::global`]) slows down every key.
     ///
     /// However many processes report, the rate is cut once in a [cool-down](SlowDown::cool_down). A report within it
     /// asks the database nothing if this process knows of the cut. Returns the slow-down that counts, with its
@@ -43,8 +44,8 @@ impl Overrides {
     ///
     /// # Errors
     ///
-    /// [`OverrideError::SlowDown`] for a number out of its range, a wallet and a concurrency limit, and
-    /// [`OverrideError::Meter`], before any SQL. [`OverrideError::Key`], [`OverrideError::NotWatched`], and the
+    /// [`OverrideError::SlowDown`] for a number out of its range, and for a wallet, a monthly and a billing limit;
+    /// [`OverrideError::Meter`]. Both come before any SQL. [`OverrideError::Key`], [`OverrideError::NotWatched`], and the
     /// database's errors.
     ///
     /// # Example

@@ -56,9 +56,9 @@ pub enum Effect {
         /// How deep reservations may take the balance below zero.
         max_reserved: Tokens,
     },
-    /// A smaller rate, whose capacity stays; of a sliding window a smaller `n`. It grows back evenly, in steps of a
-    /// second, until it is whole when the override ends. It applies to token buckets, stepped
-    /// buckets, fixed windows and sliding windows.
+    /// A smaller rate, whose capacity stays; of a sliding window and a concurrency limit a smaller `n`. It grows back
+    /// evenly, in steps of a second, until it is whole when the override ends. It applies to token buckets, stepped
+    /// buckets, fixed windows, sliding windows and concurrency limits.
     Slowed {
         /// The share of the rate at the start, in millionths.
         share: u32,

@@ -14,6 +14,7 @@ mod labels;
 mod nodes;
 mod pauses;
 mod reports;
+mod slots;
 mod slow_down;
 mod slowed_rate;
 mod unreadable;

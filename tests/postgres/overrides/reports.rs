@@ -8,7 +8,6 @@ use tollgate::{DAY, HOUR, Limit, LimitKind, NewOverride, OverrideError, Override
 use super::slow_down::{SLOWLY, THEIRS, reporters, slowed};
 use super::{TEN, on_call};
 use crate::functions::fails;
-use crate::gate::stage::EVER;
 use crate::teller::run;
 use crate::world::{OWNER, World, second};
 
@@ -30,7 +29,6 @@ async fn a_report_that_is_wrong_has_a_name_before_sql() {
     }
     assert_eq!(fault(TEN, how.cool_down(DAY + SECOND)).await, SlowDownFault::CoolDown);
     assert_eq!(fault(Limit::wallet("money"), how).await, SlowDownFault::Kind(LimitKind::Wallet));
-    assert_eq!(fault(Limit::concurrency("runs", 3, EVER), how).await, SlowDownFault::Kind(LimitKind::Concurrency));
     assert_eq!(fault(Limit::monthly("llm", 9), how).await, SlowDownFault::Kind(LimitKind::Monthly));
     assert_eq!(fault(Limit::billing("llm", 9), how).await, SlowDownFault::Kind(LimitKind::Billing));
     let usage = Limit::meter("usage");
@@ -51,12 +49,7 @@ async fn a_report_that_is_wrong_has_a_name_before_sql() {
 async fn a_report_that_is_wrong_is_an_error_of_our_class_in_sql() {
     let world = World::new().await;
     let mut conn = world.connect_as(OWNER).await;
-    run(
-        &mut conn,
-        "select tollgate.define('money', 'wallet'), tollgate.define('bill', 'meter'),
-                tollgate.define('runs', 'concurrency', 10, '1 minute')",
-    )
-    .await;
+    run(&mut conn, "select tollgate.define('money', 'wallet'), tollgate.define('bill', 'meter')").await;
     for wrong in [
         "slow_down('x', null)",
         "slow_down('x', '')",
@@ -74,7 +67,6 @@ async fn a_report_that_is_wrong_is_an_error_of_our_class_in_sql() {
         "slow_down('x', 'k', cool_down => '-1 s')",
         "slow_down('x', 'k', cool_down => null)",
         "slow_down('money', 'k')",
-        "slow_down('runs', 'k')",
         "slow_down('bill', 'k')",
         "pause('bill', 'k', lasting => '1 s')",
         "pause('x', 'k')",
