@@ -90,26 +90,28 @@ fn of_meter(limit: &Limit, what: &str, or: &str) -> CommandError {
 async fn fill_up(pool: &PgPool, limit: &Limit) -> Result<u64, CommandError> {
     let parts = migrate::parts(&mut *begin_from(pool).await?).await?;
     let gate = Gate::builder(pool.clone()).unnamed_statements().parts(parts).build();
-    let (mut last, mut reset): (Option<Key>, u64) = (None, 0);
-    loop {
-        let page = page(pool, limit, last.as_ref()).await?;
-        let one = |key: &Key| gate.reset(if key.is_global() { limit.global() } else { limit.key(key) });
-        reset += try_join_all(page.iter().map(one)).await?.len() as u64;
-        last = page.last().cloned();
-        if last.is_none() {
-            return Ok(reset);
+    let mut reset: u64 = 0;
+    for part in migrate::part_numbers(parts) {
+        let mut page = page(pool, limit, part, None).await?;
+        while let Some(last) = page.last().cloned() {
+            let one = |key: &Key| gate.reset(if key.is_global() { limit.global() } else { limit.key(key) });
+            reset += try_join_all(page.iter().map(one)).await?.len() as u64;
+            page = self::page(pool, limit, part, Some(&last)).await?;
         }
     }
+    Ok(reset)
 }
 
-/// The keys after one, in their order; the first keys where there is none before.
-async fn page(pool: &PgPool, limit: &Limit, last: Option<&Key>) -> Result<Vec<Key>, CommandError> {
-    let sql = "select distinct key
+/// The keys of a part after one, in their order; the first keys where there is none before. Without `distinct` the
+/// primary key has this order, and a page costs nothing.
+async fn page(pool: &PgPool, limit: &Limit, part: i16, last: Option<&Key>) -> Result<Vec<Key>, CommandError> {
+    let sql = "select key
                  from tollgate.balances
-                where name = $1 and storage = $2 and key >= coalesce($3, '') and key is distinct from $3
+                where part = $1 and name = $2 and storage = $3 and key >= coalesce($4, '') and key is distinct from $4
                 order by key
-                limit $4";
-    let keys: Vec<String> = sqlx::query_scalar(sql)
+                limit $5";
+    let mut keys: Vec<String> = sqlx::query_scalar(sql)
+        .bind(part)
         .bind(limit.name())
         .bind(storage::name(limit.spec().storage))
         .bind(last.map(Key::as_str))
@@ -117,6 +119,7 @@ async fn page(pool: &PgPool, limit: &Limit, last: Option<&Key>) -> Result<Vec<Ke
         .persistent(false)
         .fetch_all(&mut *begin_from(pool).await?)
         .await?;
+    keys.dedup();
     Ok(keys.into_iter().map(Key::try_from).collect::<Result<_, _>>()?)
 }
 

@@ -185,7 +185,7 @@ async fn a_migration_applied_from_another_text_is_an_error_with_its_name() {
 async fn a_history_with_wide_versions_is_the_same_history() {
     let world = World::new().await;
     world.sql("alter table tollgate.schema_history alter column version type int8").await;
-    for (version, name) in [(1_i64, "create_ephemeral"), (2, "create_durable"), (3, "create_balances")] {
+    for (version, name) in [(1_i64, "create_ephemeral"), (2, "create_durable"), (3, "create_calls")] {
         let sql = std::fs::read_to_string(format!("migrations/V{version}__{name}.sql")).unwrap();
         let mut hasher = DefaultHasher::new();
         (name, version, sql.as_str()).hash(&mut hasher);

@@ -1,8 +1,7 @@
 -- All rows of a part, by limit and storage: how many lie in the future, what they owe now by the definitions that are
 -- known, how many have more than 200 leases, and in how many a lease has ended that nobody released. Reads them all.
 --
--- A list begins with a mark: that of leases (2), which have four numbers each, in the order of their ends; or that of a
--- wallet (3), whose debt no time repays.
+-- The list of leases begins with their mark (2); each has four numbers. No time repays the debt of a wallet.
 --
 -- The definitions that are known: $1 names, $2 tokens that one row gets each second, $3 capacities of one row, $4 how
 -- deep reservations may take one row; $5 the part
@@ -17,9 +16,8 @@ seen as (
            k.rate,
            k.max_reserved,
            b.list[1] = 2::int8 and pg_catalog.array_length(b.list, 1) > 801 as is_laden,
-           b.list[1] = 2::int8
-             and b.list[2]::float8 < extract(epoch from clock_timestamp())::float8 * 1e6::float8 as has_lapsed,
-           b.list[1] is not distinct from 3::int8 as is_wallet,
+           b.list[1] = 2::int8 and b.leaves_at < clock_timestamp() as has_lapsed,
+           b.balance is not null as is_wallet,
            case when b.balance is not null then -b.balance::float8
                 when not b.is_full
                 then b.used::float8 - k.capacity

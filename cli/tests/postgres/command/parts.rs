@@ -10,7 +10,7 @@ use crate::world::{NUMBERS, ON_CALL, PARTS, SERVICE, World};
 #[tokio::test]
 async fn a_part_that_does_not_answer_is_named_and_hides_no_other() {
     let world = World::of_parts(PARTS).await;
-    let view = include_str!("../../../../migrations/V3__create_balances.sql");
+    let view = include_str!("../../../../migrations/V5__create_balances.sql");
     world.sql(&format!("{AWAY} {view} grant all on all tables in schema tollgate to {SERVICE}, {ON_CALL}")).await;
     let limits =
         Scratch::new("parts.toml", "[quota]\nkind = 'token_bucket'\nrate = 1\nper = '365days'\ncapacity = 20\n");
