@@ -17,11 +17,15 @@ use crate::values::text::Text;
 /// The message has the reason and names the remedy. [`source`](std::error::Error::source) is the driver's error, a
 /// `sqlx::Error`, if there is one. The limiter logs each kind of error once a minute, at level `warn`, with its whole
 /// [chain](Error::chain). A kind is a variant and PostgreSQL's code.
+///
+/// A variant may get more fields, so match it with `..`. Another crate can build one with the feature `unstable` alone,
+/// as for a test of what a service does with it.
 #[derive(Clone, Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
     /// The call breaks a rule: its requests and their options, its verb, or its receipt.
     #[error("the call{} is wrong: {source}", of(" for", limit.as_deref()))]
+    #[cfg_attr(not(feature = "unstable"), non_exhaustive)]
     Call {
         /// The limit's name; `None` for a call without a limit.
         limit: Option<Cow<'static, str>>,
@@ -33,6 +37,7 @@ pub enum Error {
         "limit {limit:?} can never grant {asked} tokens at once, at most {max} (raise its capacity or max_reserved, or \
          ask for less)"
     )]
+    #[cfg_attr(not(feature = "unstable"), non_exhaustive)]
     CostExceedsCapacity {
         /// The limit's name.
         limit: Cow<'static, str>,
@@ -45,6 +50,7 @@ pub enum Error {
     },
     /// The key is not valid.
     #[error("the key asked of limit {limit:?} is invalid: {source}")]
+    #[cfg_attr(not(feature = "unstable"), non_exhaustive)]
     Key {
         /// The limit's name.
         limit: Cow<'static, str>,
@@ -54,6 +60,7 @@ pub enum Error {
 
     /// A row holds a value that the limiter never writes, such as an infinite instant.
     #[error("a row of limit {limit:?} is corrupt: {fault} (repair or delete it)")]
+    #[cfg_attr(not(feature = "unstable"), non_exhaustive)]
     CorruptRow {
         /// The limit's name.
         limit: Cow<'static, str>,
@@ -62,6 +69,7 @@ pub enum Error {
     },
     /// A row cannot hold the balance that the call would leave. Nothing was changed.
     #[error("a row of limit {limit:?} cannot hold what the call would make of it: {source}")]
+    #[cfg_attr(not(feature = "unstable"), non_exhaustive)]
     DoesNotFit {
         /// The limit's name.
         limit: Cow<'static, str>,
@@ -71,6 +79,7 @@ pub enum Error {
     /// The receipt came too late: its charge has lapsed, or stands for good, or a lease has ended. Or the receipt was
     /// used before; after the lapse the two cannot be told apart. Nothing was changed.
     #[error("the receipt of limit {limit:?} has lapsed, or was used before (debit what was spent after all)")]
+    #[cfg_attr(not(feature = "unstable"), non_exhaustive)]
     Lapsed {
         /// The limit's name.
         limit: Cow<'static, str>,
@@ -82,6 +91,7 @@ pub enum Error {
     /// returns this error for a limit with shards, and on Citus for a call about several parts or both tables.
     /// Otherwise it returns [`Error::Database`].
     #[error("another transaction locks a row of limit {limit:?} for too long (try again, and let it commit sooner)")]
+    #[cfg_attr(not(feature = "unstable"), non_exhaustive)]
     Locked {
         /// The limit's name; of several limits, the first in lock order.
         limit: Cow<'static, str>,
@@ -93,6 +103,7 @@ pub enum Error {
     NotInTransaction,
     /// Another call was granted under this id before: with other limits, keys, costs or options. Nothing was taken.
     #[error("the id of the call for limit {limit:?} was granted another call (use an id for each)")]
+    #[cfg_attr(not(feature = "unstable"), non_exhaustive)]
     OnceMismatch {
         /// The limit's name.
         limit: Cow<'static, str>,
@@ -101,12 +112,14 @@ pub enum Error {
     /// back, reset, or lost in a crash with an [`ephemeral`](crate::Limit::ephemeral) row. Or a call repeats the
     /// [id](crate::Call::once) of a lease that is over. Nothing was changed.
     #[error("the receipt of limit {limit:?} stands for no charge: it was used before, or is not known any more")]
+    #[cfg_attr(not(feature = "unstable"), non_exhaustive)]
     ReceiptUsed {
         /// The limit's name.
         limit: Cow<'static, str>,
     },
     /// The tokens are ready, so they may have been spent. Nothing was changed: a call that lapses does so as before.
     #[error("the tokens of limit {limit:?} are ready, and too late to cancel (give them back with `settle(grant, 0)`)")]
+    #[cfg_attr(not(feature = "unstable"), non_exhaustive)]
     TooLateToCancel {
         /// The limit's name.
         limit: Cow<'static, str>,
@@ -120,6 +133,7 @@ pub enum Error {
         "nobody knows whether limit {limit:?} was charged: no answer came to the commit (look at the balance, or count \
          it as charged)"
     )]
+    #[cfg_attr(not(feature = "unstable"), non_exhaustive)]
     OutcomeUnknown {
         /// The limit's name; of several limits, the first in lock order.
         limit: Cow<'static, str>,
@@ -129,6 +143,7 @@ pub enum Error {
     /// A gate has more calls than it can decide: its queue is full, or the call waited too long in the queue. Nothing
     /// was taken.
     #[error("more calls wait for limit {limit:?} than its gate can decide (try again later)")]
+    #[cfg_attr(not(feature = "unstable"), non_exhaustive)]
     Overloaded {
         /// The limit's name.
         limit: Cow<'static, str>,
@@ -139,6 +154,7 @@ pub enum Error {
         "the pool had no connection for limit {limit:?} in time, though the server answers (enlarge the pool, hold its \
          connections for less long, or look at its hooks)"
     )]
+    #[cfg_attr(not(feature = "unstable"), non_exhaustive)]
     PoolExhausted {
         /// The limit's name.
         limit: Cow<'static, str>,
@@ -153,6 +169,7 @@ pub enum Error {
 
     /// PostgreSQL or the connection failed.
     #[error("could not {step}{}: {}", of("", limit.as_deref()), **source)]
+    #[cfg_attr(not(feature = "unstable"), non_exhaustive)]
     Database {
         /// The step that failed.
         step: Step,
@@ -169,12 +186,14 @@ pub enum Error {
         "the server takes no writes: it is a standby, or the transaction is read-only (connect to the primary, or \
          begin `read write`)"
     )]
+    #[cfg_attr(not(feature = "unstable"), non_exhaustive)]
     ReadOnly {
         /// The driver's error.
         source: DriverError,
     },
     /// The tables, their rights or the connections are not set up as this process needs them. Nothing was taken.
     #[error("{fault}")]
+    #[cfg_attr(not(feature = "unstable"), non_exhaustive)]
     Setup {
         /// The fault to mend.
         fault: SetupFault,

@@ -273,6 +273,7 @@ pub enum KeyError {
     Nul,
     /// The canonical text is longer than [`Key::MAX_BYTES`].
     #[error("a key is longer than {} bytes (hash it, and use the digest)", Key::MAX_BYTES)]
+    #[cfg_attr(not(feature = "unstable"), non_exhaustive)]
     TooLong {
         /// A lower bound of the length. Reading stops as soon as the key is known to be too long.
         bytes: usize,

@@ -15,6 +15,7 @@ pub enum StartError {
 
     /// `PG_BIN` is set to a directory that lacks the server programs.
     #[error("PG_BIN is {}, which does not hold initdb, postgres and pg_ctl; correct or unset it", directory.display())]
+    #[non_exhaustive]
     WrongPgBin {
         /// The value of `PG_BIN`.
         directory: PathBuf,
@@ -25,6 +26,7 @@ pub enum StartError {
         "the user {user} may not run the programs in {}; install PostgreSQL where every user can read it",
         programs.display()
     )]
+    #[non_exhaustive]
     ProgramsClosed {
         /// The directory of the programs.
         programs: PathBuf,
@@ -41,6 +43,7 @@ pub enum StartError {
 
     /// A setting is not valid.
     #[error("the setting {name:?} {problem}")]
+    #[non_exhaustive]
     Setting {
         /// The name as given.
         name: String,
@@ -50,6 +53,7 @@ pub enum StartError {
 
     /// The operating system refused a step.
     #[error("could not {step}")]
+    #[non_exhaustive]
     Io {
         /// The step that the system refused.
         step: String,

@@ -181,6 +181,7 @@ fn unmapped(network: IpNet) -> IpNet {
 pub enum CidrError {
     /// The text is not a network of addresses.
     #[error("{text:?} is not a network (write it as 10.0.0.0/8, 2001:db8::/32, or a single address)")]
+    #[non_exhaustive]
     NoNetwork {
         /// The text.
         text: String,

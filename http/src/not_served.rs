@@ -198,7 +198,7 @@ fn failure(error: &Error) -> Problem {
     };
     let detail = match error {
         // The error's own text advises whoever runs the service.
-        Error::CostExceedsCapacity { limit, asked, max } => {
+        Error::CostExceedsCapacity { limit, asked, max, .. } => {
             Some(format!("the request asks {asked} tokens of limit {limit:?}, and may ask at most {max} at once"))
         }
         error => status.is_client_error().then(|| error.to_string()),

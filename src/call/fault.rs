@@ -19,6 +19,7 @@ pub enum CallError {
     Cost(TokensError),
     /// There are more or fewer costs than requests of the receipt.
     #[error("{costs} costs cannot settle a receipt of {requests} requests (give one for each, in the order asked)")]
+    #[cfg_attr(not(feature = "unstable"), non_exhaustive)]
     CostsMissing {
         /// The number of costs.
         costs: usize,
@@ -93,6 +94,7 @@ pub enum CallError {
     /// The call asks more keys than [`Limiter::max_keys`](crate::Limiter::max_keys) or
     /// [`GateBuilder::max_keys`](crate::GateBuilder::max_keys) allows.
     #[error("one call asks {keys} keys, and at most {most} are allowed (ask fewer at once, or raise `max_keys`)")]
+    #[cfg_attr(not(feature = "unstable"), non_exhaustive)]
     TooManyKeys {
         /// The number of keys; each alternative counts its own.
         keys: usize,
@@ -101,6 +103,7 @@ pub enum CallError {
     },
     /// The verb does not take this option; see the tables at [`Call`](crate::Call) and [`Request`](crate::Request).
     #[error("this verb does not go with {option} (drop it, or say what the verb takes)")]
+    #[cfg_attr(not(feature = "unstable"), non_exhaustive)]
     WrongVerb {
         /// The name of the option.
         option: &'static str,

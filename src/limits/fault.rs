@@ -10,6 +10,7 @@ use crate::limit::LimitError;
 pub enum LimitsError {
     /// The file has a fault.
     #[error("{}{fault}", .file.as_ref().map_or_else(String::new, |file| format!("{}:", file.display())))]
+    #[non_exhaustive]
     Faulty {
         /// The path of the file; `None` if the text did not come from a file.
         file: Option<PathBuf>,
@@ -24,18 +25,21 @@ pub enum LimitsError {
     #[error(
         "could not read tollgate.limits (run `tollgate migrate up`, grant select on it, and switch no row security on)"
     )]
+    #[non_exhaustive]
     Table {
         /// The driver's error.
         source: sqlx::Error,
     },
     /// Two limits of a program have the same name, and different definitions.
     #[error("limit {limit:?} has two definitions (give each a name of its own)")]
+    #[non_exhaustive]
     Twice {
         /// The limit's name.
         limit: String,
     },
     /// The file cannot be read, is not in UTF-8, or is in YAML.
     #[error("could not read the limits file {} (check its path, its rights and its format)", .file.display())]
+    #[non_exhaustive]
     Unreadable {
         /// The path of the file.
         file: PathBuf,

@@ -12,6 +12,7 @@ pub const DEFAULT_PARTS: u16 = 8;
 
 /// Which rows lie together on one node.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
+#[non_exhaustive]
 pub enum Buckets {
     /// All rows of a part lie on one node: a call that asks ephemeral and durable limits commits on one node.
     ///

@@ -14,6 +14,7 @@ pub enum MigrateError {
         "tollgate.{table} lacks column {column:?}, or is not logged as it should be (restore it from `tollgate migrate \
          sql`)"
     )]
+    #[non_exhaustive]
     Damaged {
         /// The table.
         table: &'static str,
@@ -22,6 +23,7 @@ pub enum MigrateError {
     },
     /// PostgreSQL or the connection failed.
     #[error("could not {step}")]
+    #[non_exhaustive]
     Database {
         /// The step that failed.
         step: &'static str,
@@ -33,6 +35,7 @@ pub enum MigrateError {
         "tollgate.{table} is distributed by another column than part, or over another number of parts (`tollgate \
          distribute --undo`, then try again)"
     )]
+    #[non_exhaustive]
     DistributedOtherwise {
         /// The table.
         table: &'static str,
@@ -42,6 +45,7 @@ pub enum MigrateError {
         "migration V{version}__{name} was applied from another text (before the first release: `drop schema tollgate \
          cascade`, then `tollgate migrate up`)"
     )]
+    #[non_exhaustive]
     Edited {
         /// Its number.
         version: i64,
@@ -50,6 +54,7 @@ pub enum MigrateError {
     },
     /// A function is missing, or its text differs from that of the migrations.
     #[error("the function tollgate.{name} is missing, or was edited (restore it from `tollgate migrate sql`)")]
+    #[non_exhaustive]
     EditedFunction {
         /// Its name.
         name: String,
@@ -71,6 +76,7 @@ pub enum MigrateError {
     NoCitus,
     /// A role, or every role, has a right that nobody should have. Or this role may not revoke such a right.
     #[error("{what}, a right that nobody should have (run `tollgate migrate up` as the owner of the schema)")]
+    #[non_exhaustive]
     Rights {
         /// The role and its right.
         what: String,
@@ -78,6 +84,7 @@ pub enum MigrateError {
     /// The schema, an object in it that has one of tollgate's names, or something that runs with such an object,
     /// belongs to a role that is not trusted. See [`Migrator`](super::Migrator).
     #[error("{} ({REMEDY})", listed(what))]
+    #[non_exhaustive]
     Strangers {
         /// What belongs to whom.
         what: Vec<String>,

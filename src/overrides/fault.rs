@@ -16,6 +16,7 @@ use crate::{DAY, SECOND};
 pub enum OverrideError {
     /// The key is not valid.
     #[error("the key of the override of limit {limit:?} is invalid: {source}")]
+    #[cfg_attr(not(feature = "unstable"), non_exhaustive)]
     Key {
         /// The limit's name.
         limit: String,
@@ -24,30 +25,35 @@ pub enum OverrideError {
     },
     /// The reason is empty, or longer than 500 bytes.
     #[error("an override of limit {limit:?} needs a reason of 1 to 500 bytes (say why, for whoever finds it)")]
+    #[cfg_attr(not(feature = "unstable"), non_exhaustive)]
     Reason {
         /// The limit's name.
         limit: String,
     },
     /// The name of the person or program that sets the override is empty, or longer than 255 bytes.
     #[error("who overrides limit {limit:?} needs a name of 1 to 255 bytes (or leave it out, for the role's own)")]
+    #[cfg_attr(not(feature = "unstable"), non_exhaustive)]
     Who {
         /// The limit's name.
         limit: String,
     },
     /// The limit is a [meter](Limit::meter), to which no override applies.
     #[error("limit {limit:?} is a meter, which refuses nobody and has no numbers (override the limit beside it)")]
+    #[cfg_attr(not(feature = "unstable"), non_exhaustive)]
     Meter {
         /// The limit's name.
         limit: String,
     },
     /// The label is longer than 255 bytes, or has a NUL.
     #[error("an override of limit {limit:?} needs a label of up to 255 bytes without NUL (or none)")]
+    #[cfg_attr(not(feature = "unstable"), non_exhaustive)]
     Label {
         /// The limit's name.
         limit: String,
     },
     /// The override ends before it starts, or has two ends.
     #[error("an override of limit {limit:?} ends before it starts, or has two ends (say `until` or `lasting`)")]
+    #[cfg_attr(not(feature = "unstable"), non_exhaustive)]
     Span {
         /// The limit's name.
         limit: String,
@@ -55,6 +61,7 @@ pub enum OverrideError {
     /// The database rejected the override: it is already over, or is for another kind of limit than `tollgate.limits`
     /// has.
     #[error("{message}")]
+    #[cfg_attr(not(feature = "unstable"), non_exhaustive)]
     Rejected {
         /// The limit's name.
         limit: String,
@@ -63,6 +70,7 @@ pub enum OverrideError {
     },
     /// PostgreSQL or the connection failed.
     #[error("could not {step} overrides: {}", **source)]
+    #[cfg_attr(not(feature = "unstable"), non_exhaustive)]
     Database {
         /// The step that failed.
         step: &'static str,
@@ -71,6 +79,7 @@ pub enum OverrideError {
     },
     /// The table, its rights or the connections are not set up as this process needs them.
     #[error("could not use tollgate.overrides: {fault}")]
+    #[cfg_attr(not(feature = "unstable"), non_exhaustive)]
     Setup {
         /// The fault to mend.
         fault: SetupFault,
@@ -79,6 +88,7 @@ pub enum OverrideError {
     },
     /// A number of the slow-down is out of its range, or the limit has no rate.
     #[error("limit {limit:?} cannot be slowed down: {fault}")]
+    #[cfg_attr(not(feature = "unstable"), non_exhaustive)]
     SlowDown {
         /// The limit's name.
         limit: String,

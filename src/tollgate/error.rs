@@ -12,12 +12,14 @@ pub enum StartError {
          `start_in_outage()`)",
         **source
     )]
+    #[non_exhaustive]
     Database {
         /// The driver's error.
         source: DriverError,
     },
     /// The tables, their rights or the connections are not set up as this library needs them.
     #[error("{fault}")]
+    #[non_exhaustive]
     Setup {
         /// The fault to mend.
         fault: SetupFault,
@@ -26,6 +28,7 @@ pub enum StartError {
     },
     /// Two of the [limits](super::TollgateBuilder::limits) have the same name, and different definitions.
     #[error("limit {limit:?} has two definitions (give each a name of its own)")]
+    #[non_exhaustive]
     TwoDefinitions {
         /// The limit's name.
         limit: String,

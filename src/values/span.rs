@@ -32,6 +32,7 @@ pub enum SpanError {
     Calendar(String),
     /// It is written in the form of ISO 8601, such as `PT1M`.
     #[error("{text:?} is a span of ISO 8601 (write \"{span}\")")]
+    #[non_exhaustive]
     Iso {
         /// The text.
         text: String,
@@ -40,6 +41,7 @@ pub enum SpanError {
     },
     /// It cannot be read.
     #[error("{text:?} is not a span of time: {reason} (write \"1h 30m\")")]
+    #[non_exhaustive]
     Unreadable {
         /// The text.
         text: String,
