@@ -14,6 +14,8 @@ pub struct Facts<'d> {
     pub(crate) denied: Option<&'d Denied>,
     /// Seconds to wait where no limit refused.
     pub(crate) wait: Option<u64>,
+    /// Whether the reset is when all tokens are back.
+    pub(crate) full_reset: bool,
     /// Seconds that are added to every wait.
     pub(crate) late: u64,
 }

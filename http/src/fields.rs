@@ -27,14 +27,15 @@ pub struct Fields {
     format: Format,
     all: bool,
     partition_keys: bool,
+    full_reset: bool,
     jitter: Duration,
 }
 
 /// Which header fields to write.
 ///
-/// "Reset" means in all formats the instant at which there is **one more token**, not when all are back. For a refusal
-/// it is the instant of `Retry-After`, and for a full limit it is now. For a [wallet](tollgate::Limit::wallet) the
-/// older formats give only the remaining tokens.
+/// "Reset" means in all formats the instant at which there is **one more token**. For a refusal it is the instant of
+/// `Retry-After`, and for a full limit it is now. With [`Fields::full_reset`] it is when all tokens are back. For a
+/// [wallet](tollgate::Limit::wallet) the older formats give only the remaining tokens.
 #[derive(Clone, Copy, Debug, Default, Eq, Hash, PartialEq)]
 #[non_exhaustive]
 pub enum Format {
@@ -57,7 +58,7 @@ impl Fields {
     /// Fields of this format, about the limit that is nearest to exhaustion.
     #[must_use]
     pub const fn new(format: Format) -> Self {
-        Self { format, all: false, partition_keys: false, jitter: Duration::ZERO }
+        Self { format, all: false, partition_keys: false, full_reset: false, jitter: Duration::ZERO }
     }
 
     /// Lists all limits in `RateLimit`. The older formats list one only.
@@ -72,6 +73,15 @@ impl Fields {
     #[must_use]
     pub const fn partition_keys(mut self) -> Self {
         self.partition_keys = true;
+        self
+    }
+
+    /// Makes the reset of the older formats the instant at which **all tokens are back** if nobody spends, also after a
+    /// refusal. Some APIs mean that by `X-RateLimit-Reset`. A response that costs more than was charged has no reset,
+    /// because that instant is not known. `t` and `Retry-After` stay as they are.
+    #[must_use]
+    pub const fn full_reset(mut self) -> Self {
+        self.full_reset = true;
         self
     }
 
@@ -93,6 +103,7 @@ impl Fields {
     /// already there, `Retry-After` included. A refusal is of one client, and gets `Cache-Control: no-store`.
     pub fn write<'d>(self, facts: impl Into<Facts<'d>>, headers: &mut HeaderMap) {
         let mut facts = facts.into();
+        facts.full_reset = self.full_reset;
         facts.late = fastrand::u64(0..=up(self.jitter));
         if let Some(wait) = facts.wait.or(facts.denied.and_then(retry_after)) {
             put(headers, RETRY_AFTER, &wait.saturating_add(facts.late));
@@ -181,11 +192,12 @@ fn three_fields(facts: &Facts<'_>, headers: &mut HeaderMap, names: [&'static str
 /// no limit.
 fn nearest(facts: &Facts<'_>, since: Option<DateTime<Utc>>) -> Option<[Option<u64>; 3]> {
     let DatedStanding { standing, observed_at } = *facts.nearest()?;
-    let reset_at = facts.denied.and_then(|denied| denied.retry_at).or(standing.more_at).unwrap_or(observed_at);
-    let reset = up(span(since.unwrap_or(observed_at), reset_at));
+    let more_at = facts.denied.and_then(|denied| denied.retry_at).or(standing.more_at).unwrap_or(observed_at);
+    let reset_at = if facts.full_reset { standing.full_at } else { Some(more_at) };
+    let reset = reset_at.map(|at| up(span(since.unwrap_or(observed_at), at)).saturating_add(facts.late));
     let unless_wallet = |value| (standing.limit.kind != LimitKind::Wallet).then_some(value);
     let quota = Policy::from(&standing.limit).quota;
-    Some([unless_wallet(quota), Some(standing.whole()), unless_wallet(reset.saturating_add(facts.late))])
+    Some([unless_wallet(quota), Some(standing.whole()), reset.and_then(unless_wallet)])
 }
 
 /// The policies of drafts 6 and 7. They have no names, so each quota occurs once, and each needs a window.

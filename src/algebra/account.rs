@@ -75,10 +75,10 @@ impl<'r> Account<'r> {
         saturate((i128::from(self.terms.top()) - self.sum).max(0))
     }
 
-    /// When all rows will be full, if nobody spends.
+    /// When all rows will be full, if nobody spends; [`now`](Self::now) if they are.
     #[must_use]
     pub fn full_at(&self) -> Timestamp {
-        self.shards().fold(Timestamp::MIN, |latest, shard| latest.max(shard.terms.full_at(&shard.read)))
+        self.shards().fold(self.now, |latest, shard| latest.max(shard.terms.full_at(&shard.read)))
     }
 
     /// When the next whole token will be there, if nobody spends; `None` if the limit cannot hold one more.

@@ -97,6 +97,15 @@ pub struct Grant {
     pub standings: Standings,
 }
 
+impl Grant {
+    /// When all tokens of all limits of the call are back, if nobody spends: the latest [`Standing::full_at`]. `None` if
+    /// one is never full, or if there is no standing, as after an unlimited call.
+    #[must_use]
+    pub fn full_at(&self) -> Option<DateTime<Utc>> {
+        self.standings.iter().map(|standing| standing.full_at).max_by_key(|full_at| latest(*full_at)).flatten()
+    }
+}
+
 impl From<Grant> for Receipt {
     fn from(grant: Grant) -> Self {
         grant.receipt

@@ -28,6 +28,10 @@ pub struct Standing {
     ///
     /// For a limit that refused, this is no later than the instant at which it would grant the call.
     pub more_at: Option<DateTime<Utc>>,
+    /// When all tokens are back, if nobody spends; for a [wallet](crate::Limit::wallet), when it is empty and forgotten.
+    /// `None` for never. While an operator denies, this is the end of the deny.
+    #[serde(default)]
+    pub full_at: Option<DateTime<Utc>>,
     /// The balance before the grant; `None` where this call took nothing.
     #[serde(default)]
     pub(crate) before: Option<Tokens>,
@@ -40,7 +44,7 @@ pub struct Standing {
     pub override_label: String,
 }
 
-lean!(Standing { limit, key, cost, remaining, more_at } and { before, overridden, override_label });
+lean!(Standing { limit, key, cost, remaining, more_at, full_at } and { before, overridden, override_label });
 
 impl Standing {
     /// The whole tokens that remain; 0 for a debt.

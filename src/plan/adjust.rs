@@ -64,7 +64,7 @@ impl Ledger<'_> {
             remaining: account.balance(),
             used: account.used(),
             capacity: Tokens::from_micros(target.terms.capacity),
-            full_at: account.full_at().max(account.now()).if_ever(),
+            full_at: account.full_at().if_ever(),
             observed_at: self.now.into(),
             as_of: account.now().into(),
             source: Source::Database,

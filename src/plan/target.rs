@@ -51,14 +51,15 @@ impl Target {
         DeniedBy { limit, key: self.key().clone(), reason, remaining, retry_at: retry_at.if_ever() }
     }
 
-    /// The standing of this limit.
-    pub(crate) fn standing(&self, cost: Tokens, remaining: Tokens, more_at: Timestamp) -> Standing {
+    /// The standing of this limit, which has one more token at one instant and is full at the other.
+    pub(crate) fn standing(&self, cost: Tokens, remaining: Tokens, [more_at, full_at]: [Timestamp; 2]) -> Standing {
         Standing {
             limit: self.limit.clone(),
             key: self.key().clone(),
             cost,
             remaining,
             more_at: more_at.if_ever(),
+            full_at: full_at.if_ever(),
             before: None,
             overridden: self.is_overridden(),
             override_label: self.override_label().to_owned(),

@@ -87,6 +87,8 @@ fn lower(standing: &mut Standing, more: Tokens) {
     let has_debt = before.is_negative() || standing.remaining.is_negative();
     let fits = Tokens::try_from(standing.whole() + 1).is_ok_and(|next| next <= capacity);
     standing.more_at = standing.more_at.filter(|_| !has_debt && is_whole && fits);
+    // All is back no later than before where tokens came back.
+    standing.full_at = standing.full_at.filter(|_| more <= Tokens::ZERO);
 }
 
 /// How long a response waits at most until it is settled.

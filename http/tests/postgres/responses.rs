@@ -10,6 +10,7 @@ use futures_util::stream::{FuturesUnordered, StreamExt};
 use tokio::sync::Semaphore;
 use tollgate::{Gate, Limit, OnFailure};
 use tollgate_http::tower::{Rule, TollgateLayer};
+use tollgate_http::{Fields, Format};
 
 use crate::served::{Served, field, http_1, left};
 use crate::stage::{nowhere, patient, soon};
@@ -98,6 +99,22 @@ async fn a_response_tells_what_it_cost() {
     gate.credit(TOKENS.key(US)).await.unwrap();
     assert_eq!(guess(&served, "40").await, (200, "r=0".to_owned()));
     assert_eq!(left(&gate, &TOKENS, US).await, -29, "more than was there is a debt");
+}
+
+/// Nobody has computed when the tokens of the answer beyond its charge are back.
+#[tokio::test]
+async fn a_full_reset_is_left_out_where_an_answer_costs_more_than_its_charge() {
+    let world = World::new().await;
+    let used = |response: &http::response::Parts| response.headers["x-used"].to_str().ok()?.parse::<u32>().ok();
+    let layer = TollgateLayer::new(world.gate())
+        .limit(Rule::new(TOKENS).cost(10).settle_by(used))
+        .fields(Fields::new(Format::XRateLimit).full_reset());
+    let answer = |used: String| async move { [("x-used", used)] };
+    let served = Served::new(Router::new().route("/login", post(answer)).layer(layer)).await;
+    for (used, is_known) in [("10", true), ("4", true), ("11", false)] {
+        let response = http_1().post(served.url("/login")).body(used).send().await.unwrap();
+        assert_eq!(response.headers().contains_key("x-ratelimit-reset"), is_known, "{used}");
+    }
 }
 
 /// Tokens that came back with the next window are not given back once more.

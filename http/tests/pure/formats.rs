@@ -55,6 +55,15 @@ fn x_rate_limit_counts_from_the_epoch() {
     assert_eq!(granted.len(), 3);
 }
 
+/// The grant takes all ten, and the refusal nothing: after both, all ten are back in a minute.
+#[test]
+fn a_full_reset_is_when_all_is_back() {
+    let full = |format: Format, name| decisions().map(|it| integer(&Fields::new(format).full_reset().of(&it), name));
+    assert_eq!(full(Format::Draft6, "ratelimit-reset"), [Some(60); 2]);
+    assert_eq!(full(Format::XRateLimit, "x-ratelimit-reset"), [Some(1_700_000_061); 2]);
+    assert_eq!(full(Format::XRateLimit, "retry-after"), [None, Some(12)]);
+}
+
 #[test]
 fn none_still_says_when_to_come_back() {
     let [granted, refused] = fields(Format::None);

@@ -211,7 +211,7 @@ fn refusal(
     let earliest = account(earliest);
     let Ok(Verdict::Denied { reason, remaining, retry_at }) = earliest.decide(item.action) else { return None };
     let more_at = earliest.more_at().map_or(retry_at, |more_at| more_at.min(retry_at));
-    let standing = target.standing(item.action.cost(), remaining, more_at);
+    let standing = target.standing(item.action.cost(), remaining, [more_at, earliest.full_at()]);
     Some((earliest.now(), target.refusal(reason, remaining, retry_at), standing))
 }
 

@@ -60,6 +60,6 @@ pub(in crate::plan) fn denied(items: &[Item<Ask>], now: Timestamp) -> Option<Den
     let denied = || items.iter().filter_map(|item| Some((item, item.target.denied_until(now)?)));
     let refusals =
         denied().map(|(item, until)| item.target.refusal(item.target.denial(), Tokens::ZERO, until)).collect();
-    let standing = |(item, until): (&Item<Ask>, _)| item.target.standing(item.action.cost(), Tokens::ZERO, until);
+    let standing = |(item, until): (&Item<Ask>, _)| item.target.standing(item.action.cost(), Tokens::ZERO, [until; 2]);
     Denied::among(refusals, || denied().map(standing).collect(), now.into(), now.into(), Source::Override)
 }

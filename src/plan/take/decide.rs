@@ -168,7 +168,8 @@ impl Ledger<'_> {
     /// The standing of a limit.
     pub(super) fn standing(&self, item: &Item<Ask>, ask: Ask) -> Standing {
         let account = self.account(&item.target);
-        item.target.standing(ask.cost(), account.balance(), account.more_at().unwrap_or(Timestamp::MAX))
+        let more_at = account.more_at().unwrap_or(Timestamp::MAX);
+        item.target.standing(ask.cost(), account.balance(), [more_at, account.full_at()])
     }
 
     /// The standing of a limit after a refused call. A limit that refuses has one more token at the latest when it
@@ -179,7 +180,7 @@ impl Ledger<'_> {
         if account.balance() < needs {
             more_at = more_at.min(account.first_instant(needs));
         }
-        item.target.standing(item.action.cost(), account.balance(), more_at)
+        item.target.standing(item.action.cost(), account.balance(), [more_at, account.full_at()])
     }
 }
 

@@ -124,3 +124,18 @@ fn a_refusal_says_when_each_limit_has_more() {
     let expected = [NOW.plus(SECOND * 6 / 10), NOW.plus(SECOND * 6)].map(|at: Timestamp| Some(at.into()));
     assert_eq!(more_at, expected);
 }
+
+/// A token comes each six seconds: the first key lacks two then, the second five.
+#[test]
+fn answers_say_when_all_is_back() {
+    let call = || Verb::consume([BUCKET.key("k"), BUCKET.key("l")]);
+    let answers = decided([call(), call()], &[Some(used(1)), Some(used(4))]).answers;
+    let Ok(Answer::Granted { grant, .. }) = &answers[0] else { panic!("{answers:?}") };
+    let full_at: Vec<_> = grant.standings.iter().map(|standing| standing.full_at).collect();
+    assert_eq!(full_at, [12, 30].map(|seconds| Some(NOW.plus(SECOND * seconds).into())));
+    assert_eq!(grant.full_at(), full_at[1]);
+    let wallet = Limit::wallet("wallet").overdraft(1);
+    let answers = decided([Verb::consume([BUCKET.key("k"), wallet.key("w")])], &[None, None]).answers;
+    let Ok(Answer::Granted { grant, .. }) = &answers[0] else { panic!("{answers:?}") };
+    assert_eq!(grant.full_at(), None, "nobody pays a debt by waiting");
+}

@@ -98,6 +98,7 @@ fn a_refusal_says_how_long_to_wait_rounded_up() {
             "source": "database", "others": [],
             "standings": [{
                 "limit": limit, "key": "secret", "cost": 1, "remaining": 0, "more_at": "1970-01-01T00:00:00.333334Z",
+                "full_at": "1970-01-01T00:00:01Z",
             }],
         })
     );

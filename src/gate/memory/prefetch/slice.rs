@@ -114,16 +114,25 @@ impl Slice {
         let is_due = rest < cost || age >= self.max_age / 4 * 3;
         let renews = is_due && !self.is_renewed.swap(true, Ordering::Relaxed);
         let is_first = !self.told.load(Ordering::Relaxed) && !self.told.swap(true, Ordering::Relaxed);
-        let Standing { remaining, more_at, before, .. } = self.standing;
+        let Standing { remaining, more_at, full_at, before, .. } = self.standing;
         let before = before.filter(|_| is_first);
         let (limit, key, cost) = (asked.limit.clone(), asked.key.clone(), asked.cost);
-        let override_label = String::new();
         Some(Paid {
             id: self.id,
             renews,
             is_beside,
             charge: self.charge.spent_from(asked),
-            standing: Standing { limit, key, cost, remaining, more_at, before, overridden: false, override_label },
+            standing: Standing {
+                limit,
+                key,
+                cost,
+                remaining,
+                more_at,
+                full_at,
+                before,
+                overridden: false,
+                override_label: String::new(),
+            },
             observed_at: self.observed_at,
             decided_at: self.decided_at,
         })
