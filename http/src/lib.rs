@@ -90,6 +90,8 @@ mod forwarded;
 mod not_served;
 mod policy;
 mod problem;
+mod span;
+mod told;
 #[cfg(feature = "tower")]
 pub mod tower;
 mod trouble;
@@ -99,7 +101,7 @@ pub use facts::Facts;
 pub use fields::{Fields, Format};
 pub use not_served::{NoKey, NotServed, RepeatedField};
 pub use problem::Problem;
-pub use trouble::{RetryAfter, Trouble};
+pub use trouble::Trouble;
 
 /// The examples of the guides that use this package are compiled here.
 #[cfg(all(doctest, feature = "axum"))]

@@ -1,10 +1,10 @@
 use std::time::{Duration, SystemTime};
 
-use chrono::{DateTime, Utc};
-use http::header::{DATE, RETRY_AFTER};
 use http::{HeaderMap, StatusCode};
 
-/// An answer of another service that is in trouble: 429 or 503, and how long it asks its callers to wait.
+use crate::told::Told;
+
+/// Trouble of another service, and how long it asks its callers to wait.
 ///
 /// [`report`](Self::report) tells all processes, so that they slow down together. An
 /// [`OutgoingLayer`](crate::tower::OutgoingLayer) does so for each call.
@@ -12,42 +12,59 @@ use http::{HeaderMap, StatusCode};
 /// # Example
 ///
 /// ```
-/// use http::{HeaderMap, StatusCode};
-/// use tollgate_http::{RetryAfter, Trouble};
+/// use std::time::{Duration, SystemTime};
 ///
-/// let mut headers = HeaderMap::new();
-/// assert!(Trouble::of(StatusCode::OK, &headers).is_none());
+/// use http::{HeaderMap, StatusCode};
+/// use tollgate_http::Trouble;
+///
+/// let (mut headers, now) = (HeaderMap::new(), SystemTime::now());
+/// assert!(Trouble::of(StatusCode::OK, &headers, now).is_none());
 /// headers.insert("retry-after", "120".parse()?);
-/// let trouble = Trouble::of(StatusCode::TOO_MANY_REQUESTS, &headers).ok_or("none")?;
-/// assert_eq!(trouble.retry_after, Some(RetryAfter::Span(std::time::Duration::from_secs(120))));
+/// let trouble = Trouble::of(StatusCode::TOO_MANY_REQUESTS, &headers, now).ok_or("none")?;
+/// assert_eq!(trouble.retry_after, Some(Duration::from_secs(120)));
+/// assert_eq!(trouble.at_most(Duration::from_secs(60)).retry_after, Some(Duration::from_secs(60)));
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
-#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+#[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
 #[non_exhaustive]
 pub struct Trouble {
-    /// The wait that `Retry-After` asks for. `None` if there is no such field, or one that is not valid.
-    pub retry_after: Option<RetryAfter>,
-}
-
-/// The wait of a `Retry-After` field (RFC 9110, section 10.2.3).
-#[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub enum RetryAfter {
-    /// So long from now: a number of seconds, or an instant less the answer's own `Date`.
-    Span(Duration),
-    /// Until this instant, of an answer without a `Date`. A wrong clock of the other side counts.
-    Instant(DateTime<Utc>),
+    /// The wait that the answer asks for, in `Retry-After` or as the reset of a limit that has nothing left; at most a
+    /// year. `None` if it names none, or one that is not valid.
+    pub retry_after: Option<Duration>,
 }
 
 impl Trouble {
-    /// The trouble that an answer tells of; `None` for every status but 429 and 503.
+    /// The trouble that an answer tells of: 429, 503, 529, any other 4xx or 5xx with `Retry-After`, and a 403 that says
+    /// that a limit has nothing left. `None` for others, and for what a cache has answered.
+    ///
+    /// The guide `http.md` has the fields that are read, and their units. An instant is as far away as the answer's
+    /// `Date` says. `now` counts where there is none.
     #[must_use]
-    pub fn of(status: StatusCode, headers: &HeaderMap) -> Option<Self> {
-        let is_trouble = matches!(status, StatusCode::TOO_MANY_REQUESTS | StatusCode::SERVICE_UNAVAILABLE);
-        is_trouble.then(|| Self { retry_after: RetryAfter::of(headers) })
+    pub fn of(status: StatusCode, headers: &HeaderMap, now: SystemTime) -> Option<Self> {
+        if !(status.is_client_error() || status.is_server_error()) {
+            return None;
+        }
+        let told = Told::new(headers, now);
+        let (retry_after, spent) = (told.retry_after(), told.spent());
+        let is_trouble = match status.as_u16() {
+            429 | 503 | 529 => true,
+            403 if !spent.is_empty() => true,
+            _ => told.has_retry_after(),
+        };
+        // A refusal's `Retry-After` is over all limits.
+        let is_whole = status.is_client_error() && retry_after.is_some();
+        let reset = spent.into_iter().reduce(|one, other| Some(one?.max(other?))).flatten().filter(|_| !is_whole);
+        (is_trouble && !told.is_stored()).then(|| Self { retry_after: retry_after.max(reset) })
     }
 
-    /// Slows a limit down for all processes, and pauses it if the answer asks callers to wait. The request names the
-    /// limit and the key; its cost does not count.
+    /// Asks callers to wait no longer than so long, as a wrong clock or a wrong unit would.
+    #[must_use]
+    pub fn at_most(self, longest: Duration) -> Self {
+        Self { retry_after: self.retry_after.map(|span| span.min(longest)) }
+    }
+
+    /// Slows a limit down for all processes, and pauses it if the answer asks callers to wait, for a day at most. The
+    /// request names the limit and the key; its cost does not count.
     ///
     /// # Errors
     ///
@@ -59,25 +76,9 @@ impl Trouble {
         request: tollgate::Request,
         how: &tollgate::SlowDown,
     ) -> Result<(), tollgate::OverrideError> {
-        match self.retry_after {
-            Some(RetryAfter::Span(span)) => drop(overrides.pause_for(request.clone(), span).await?),
-            Some(RetryAfter::Instant(at)) => drop(overrides.pause_until(request.clone(), at).await?),
-            None => {}
+        if let Some(span) = self.retry_after {
+            overrides.pause_for(request.clone(), span).await?;
         }
         overrides.slow_down(request, how).await.map(drop)
-    }
-}
-
-impl RetryAfter {
-    fn of(headers: &HeaderMap) -> Option<Self> {
-        let text = headers.get(RETRY_AFTER)?.to_str().ok()?.trim();
-        if !text.is_empty() && text.bytes().all(|digit| digit.is_ascii_digit()) {
-            return Some(Self::Span(Duration::from_secs(text.parse().unwrap_or(u64::MAX))));
-        }
-        let at = httpdate::parse_http_date(text).ok()?;
-        // An instant that has passed asks for no wait.
-        let since = |now: SystemTime| Self::Span(at.duration_since(now).unwrap_or_default());
-        let now = headers.get(DATE).and_then(|date| httpdate::parse_http_date(date.to_str().ok()?).ok());
-        Some(now.map_or_else(|| Self::Instant(at.into()), since))
     }
 }

@@ -156,8 +156,10 @@ test("each error that names a wait is a refusal until then", async (context) => 
     assert.deepEqual(clock.sent, [0], `${status}`);
   }
   // What may have been done already is not sent again.
-  for (const [status, sent] of [[403, 2], [429, 2], [500, 1], [503, 1]]) {
-    const clock = Clock.install(context, () => new Response(null, { status, headers: told }));
+  const spent = { "x-ratelimit-remaining": "0", "x-ratelimit-reset": "60" };
+  const calls = [[403, 2, told], [403, 2, spent], [404, 1, spent], [429, 2, told], [500, 1, told], [503, 1, told]];
+  for (const [status, sent, headers] of calls) {
+    const clock = Clock.install(context, () => new Response(null, { status, headers }));
     const mirror = new RateLimitMirror({ clock: () => clock.now, random: () => 0, jitter: 0 });
     void mirror.fetch("http://api.test/");
     await clock.pass(200_000);

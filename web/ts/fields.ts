@@ -1,5 +1,5 @@
 // Reads limits and waits from the header fields of a response, in seconds. If a field can be read in several ways, the
-// one with the latest "go" counts.
+// one with the latest "go" counts. The library reads the same (`http/src/told.rs`), by the cases of `troubles.json`.
 import { parseList } from "structured-headers";
 import { clocksOf, spanOf, spanOfNumber, YEAR, type Clocks, type Span } from "./spans.js";
 
@@ -38,8 +38,9 @@ export function retryAfterOf(fields: Fields, today: number): Span | undefined {
   return spanOf(fields.get("retry-after") ?? "", clocksOf(fields.get("date"), today));
 }
 
-/** Whether a response refuses its call: by 429, or as an error of the client that passes, such as a 403 of GitHub's. */
+/** Whether a response refuses its call: by 429, with `Retry-After`, or by a 403 of GitHub's as nothing is left. */
 export function isRefusal(status: number, fields: Fields): boolean {
+  if (status === 403 && limitsOf(fields, 0).limits.some(({ left }) => left === 0)) return true;
   return status === 429 || (status >= 400 && status < 500 && (fields.get("retry-after") ?? "") !== "");
 }
 

@@ -3,7 +3,7 @@ use std::mem;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 
 use http::Response;
 use tokio::sync::Mutex;
@@ -13,8 +13,9 @@ use tower_service::Service;
 
 use crate::{NotServed, Trouble};
 
-/// For calls **to** another service, whose rate follows that service. Each call waits for its turn at a limit; an
-/// answer 429 or 503 slows the limit down for all processes, and `Retry-After` pauses it for all of them.
+/// For calls **to** another service, whose rate follows that service. Each call waits for its turn at a limit. An answer
+/// that tells of [trouble](Trouble::of) slows the limit down for all processes. If it asks callers to wait, it pauses
+/// the limit for all of them.
 ///
 /// Calls are made by a client that speaks tower with the types of `http`, such as hyper's. For another client, wait
 /// with [`Gate::wait`] and report with [`Trouble::report`].
@@ -47,6 +48,7 @@ pub struct OutgoingLayer {
     request: Request,
     timeout: Duration,
     slow_down: SlowDown,
+    longest_pause: Duration,
     /// Held by the report under way. Those of the same trouble wait for it, and then know its answer.
     reports: Arc<Mutex<()>>,
 }
@@ -55,7 +57,7 @@ impl OutgoingLayer {
     /// A layer whose calls each take this request's cost from its limit, and wait for it for a minute at most.
     pub fn new(gate: Gate, overrides: Overrides, request: Request) -> Self {
         let (slow_down, reports) = (SlowDown::new(), Arc::default());
-        Self { gate, overrides, request, timeout: MINUTE, slow_down, reports }
+        Self { gate, overrides, request, timeout: MINUTE, slow_down, longest_pause: 5 * MINUTE, reports }
     }
 
     /// How long a call waits for its turn. A call that would have to wait longer fails at once.
@@ -70,6 +72,12 @@ impl OutgoingLayer {
         self
     }
 
+    /// How long an answer may pause the limit; 5 minutes unless set, and a day at most.
+    pub fn longest_pause(mut self, span: Duration) -> Self {
+        self.longest_pause = span;
+        self
+    }
+
     async fn turn(&self) -> Result<(), NotServed> {
         self.gate.wait(self.request.clone(), self.timeout).await?.granted()?;
         Ok(())
@@ -77,11 +85,11 @@ impl OutgoingLayer {
 
     /// Reports trouble in a task, so that neither the caller nor his answer waits.
     fn heed(&self, trouble: Trouble) {
-        let Self { overrides, request, slow_down, reports, .. } = self.clone();
+        let Self { overrides, request, slow_down, longest_pause, reports, .. } = self.clone();
         tokio::spawn(async move {
             let report = async {
                 let _turn = reports.lock().await;
-                trouble.report(&overrides, request, &slow_down).await
+                trouble.at_most(longest_pause).report(&overrides, request, &slow_down).await
             };
             let report = tokio::time::timeout(SECOND, report).await.map_err(Box::<dyn Error>::from);
             if let Err(error) = report.and_then(|report| report.map_err(Box::from)) {
@@ -130,7 +138,9 @@ where
         Box::pin(async move {
             layer.turn().await.map_err(OutgoingError::NotSent)?;
             let response = inner.call(request).await.map_err(OutgoingError::Client)?;
-            if let Some(trouble) = Trouble::of(response.status(), response.headers()) {
+            #[expect(clippy::disallowed_methods, reason = "the database's clock says nothing of the other service's")]
+            let now = SystemTime::now();
+            if let Some(trouble) = Trouble::of(response.status(), response.headers(), now) {
                 layer.heed(trouble);
             }
             Ok(response)

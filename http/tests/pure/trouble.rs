@@ -1,45 +1,44 @@
 //! Answers of other services that ask their callers to slow down.
 
+use std::collections::BTreeMap;
 use std::time::Duration;
 
-use chrono::{DateTime, TimeZone, Utc};
-use http::{HeaderMap, HeaderValue, StatusCode};
-use tollgate_http::{RetryAfter, Trouble};
+use http::{HeaderMap, HeaderName, HeaderValue, StatusCode};
+use serde_json::{Value, from_str, from_value};
+use tollgate_http::Trouble;
 
-fn retry_after(fields: &[(&'static str, &str)]) -> Option<RetryAfter> {
-    let fields = fields.iter().map(|(name, value)| (name.parse().unwrap(), HeaderValue::from_str(value).unwrap()));
-    Trouble::of(StatusCode::TOO_MANY_REQUESTS, &fields.collect()).unwrap().retry_after
-}
-
-const fn span(seconds: u64) -> RetryAfter {
-    RetryAfter::Span(Duration::from_secs(seconds))
-}
-
+/// `web/tests/troubles.test.mjs` tries the mirror by the same cases.
 #[test]
-fn two_statuses_are_trouble() {
-    let trouble =
-        (100..600).filter(|status| Trouble::of(StatusCode::from_u16(*status).unwrap(), &HeaderMap::new()).is_some());
-    assert_eq!(trouble.collect::<Vec<_>>(), [429, 503]);
-}
-
-#[test]
-fn retry_after_is_seconds_or_a_date() {
-    const NEXT: &str = "Wed, 21 Oct 2026 07:28:10 GMT";
-    let next: DateTime<Utc> = Utc.with_ymd_and_hms(2026, 10, 21, 7, 28, 10).unwrap();
-    assert_eq!(retry_after(&[]), None);
-    assert_eq!(retry_after(&[("retry-after", "0")]), Some(span(0)));
-    assert_eq!(retry_after(&[("retry-after", " 120 ")]), Some(span(120)));
-    assert_eq!(retry_after(&[("retry-after", "99999999999999999999999")]), Some(span(u64::MAX)));
-    assert_eq!(retry_after(&[("retry-after", NEXT)]), Some(RetryAfter::Instant(next)));
-    // The clock of whoever answers does not matter where it says what time it is.
-    let date = |date| retry_after(&[("retry-after", NEXT), ("date", date)]);
-    assert_eq!(date("Wed, 21 Oct 2026 07:27:40 GMT"), Some(span(30)));
-    assert_eq!(date("Wed, 21 Oct 2026 08:00:00 GMT"), Some(span(0)));
-    assert_eq!(date("yesterday"), Some(RetryAfter::Instant(next)));
-    for none in ["", "soon", "-1", "1.5", "+5", "1e3", "٣"] {
-        let value = HeaderValue::from_bytes(none.as_bytes()).unwrap();
-        let headers = HeaderMap::from_iter([("retry-after".parse().unwrap(), value)]);
-        let trouble = Trouble::of(StatusCode::SERVICE_UNAVAILABLE, &headers).unwrap();
-        assert_eq!(trouble.retry_after, None, "{none:?}");
+fn trouble_is_what_the_mirror_reads() {
+    #[derive(serde::Deserialize)]
+    struct Cases {
+        today: String,
+        cases: Vec<(u16, BTreeMap<String, Value>, Value)>,
     }
+    let Cases { today, cases } = from_str(include_str!("../../../web/tests/troubles.json")).unwrap();
+    let (date, mut wrong) = (httpdate::parse_http_date(&today).unwrap(), Vec::new());
+    for (status, told, answer) in cases {
+        let mut headers = HeaderMap::new();
+        for (name, lines) in &told {
+            let lines = from_value(lines.clone()).unwrap_or_else(|_| vec![lines.as_str().unwrap().to_owned()]);
+            for line in lines {
+                // Each character is a byte, as in `fetch`.
+                let line: Vec<_> = line.chars().map(|byte| u8::try_from(byte).unwrap()).collect();
+                headers.append(HeaderName::try_from(name).unwrap(), HeaderValue::from_bytes(&line).unwrap());
+            }
+        }
+        // A clock that is wrong does no harm where the answer has a date.
+        let has_date = told.get("date").is_some_and(|told| *told == *today);
+        for ahead in if has_date { &[0, 3_600][..] } else { &[0] } {
+            let now = date + Duration::from_secs(*ahead);
+            let trouble = Trouble::of(StatusCode::from_u16(status).unwrap(), &headers, now);
+            let wait = trouble.map(|trouble| trouble.retry_after.map(|span| span.as_secs_f64()));
+            match (answer.as_f64(), answer.as_str(), wait) {
+                (Some(seconds), _, Some(Some(wait))) if (wait - seconds).abs() < 1e-3 => {}
+                (_, Some("trouble"), Some(None)) | (_, Some("nothing" | "failure"), None) => {}
+                _ => wrong.push(format!("{status} {told:?} is {wait:?}, not {answer}")),
+            }
+        }
+    }
+    assert!(wrong.is_empty(), "{wrong:#?}");
 }
