@@ -179,8 +179,7 @@ each call.](benchmarks.svg)
 
 ";
 /// What docs/benchmarks.md shows of the report.
-const OVERVIEW: [Workload; 6] =
-    [Workload::One, Workload::Uniform, Workload::Hot, Workload::Far, Workload::Three, Workload::Refused];
+const OVERVIEW: [Workload; 5] = [Workload::One, Workload::Uniform, Workload::Hot, Workload::Far, Workload::Three];
 const COLUMNS: [Contender; 7] = [
     Contender::Gate,
     Contender::GateAhead,
