@@ -3,14 +3,18 @@
 //!
 //! `cargo run --features axum --example service` prints where it listens; `PORT=8080` chooses another port than 3000.
 
+use std::convert::Infallible;
 use std::net::{Ipv4Addr, SocketAddr};
 use std::time::SystemTime;
 
+use axum::body::Body;
 use axum::extract::{ConnectInfo, Path, State};
 use axum::http::StatusCode;
-use axum::routing::post;
+use axum::routing::{get, post};
 use axum::{Json, Router};
 use chrono::{DateTime, Utc};
+use futures_util::{StreamExt, stream};
+use metrics_exporter_prometheus::{PrometheusBuilder, PrometheusHandle};
 use sqlx::PgPool;
 use tokio::net::TcpListener;
 use tollgate::{Call, DAY, HOUR, Limit, MINUTE, SECOND, Slash64, Tollgate, migrate};
@@ -66,44 +70,47 @@ async fn serve(
     listener: TcpListener,
     end: impl Future<Output = ()> + Send + 'static,
 ) -> Result<(), Box<dyn std::error::Error>> {
+    let metrics = PrometheusBuilder::new().install_recorder()?;
+    tollgate::describe_metrics(LIMITS);
     let tollgate = Tollgate::builder(pool.clone()).limits(LIMITS).start().await?;
-    let router = Router::new()
-        .route("/sign-ups", post(sign_up))
-        // Here the path says who asks; a real service has it from a session.
-        .route("/orgs/{org}/users/{user}/messages", post(send))
-        .route("/log-ins", post(log_in))
-        .route("/weather", post(weather))
-        .route("/orgs/{org}/model", post(ask))
-        .with_state(Service { pool: pool.clone(), tollgate: tollgate.clone() })
-        .into_make_service_with_connect_info::<SocketAddr>();
+    let service = Service { pool: pool.clone(), tollgate: tollgate.clone() };
+    let router = router(service, metrics).into_make_service_with_connect_info::<SocketAddr>();
     axum::serve(listener, router).with_graceful_shutdown(end).await?;
     tollgate.stop().await;
     pool.close().await;
     Ok(())
 }
 
+fn router(service: Service, metrics: PrometheusHandle) -> Router {
+    Router::new()
+        .route("/sign-ups", post(sign_up))
+        // Here the path says who asks; a real service has it from a session.
+        .route("/orgs/{org}/users/{user}/messages", post(send))
+        .route("/log-ins", post(log_in))
+        .route("/weather", post(weather))
+        .route("/orgs/{org}/model", post(ask))
+        .route("/metrics", get(async move || metrics.render()))
+        .with_state(service)
+}
+
 /// A duplicate takes no token. A refusal rolls the user back.
-async fn sign_up(State(Service { pool, tollgate }): State<Service>, email: String) -> Answer {
-    let mut tx = pool.begin().await?;
+async fn sign_up(State(service): State<Service>, email: String) -> Answer {
+    let mut tx = service.pool.begin().await?;
     let insert = sqlx::query("insert into users values ($1) on conflict do nothing").bind(email);
     if insert.execute(&mut *tx).await?.rows_affected() == 0 {
         return Ok(StatusCode::CONFLICT);
     }
-    tollgate.limiter().consume(&mut tx, SIGN_UPS.global()).await?.granted()?;
+    service.tollgate.limiter().consume(&mut tx, SIGN_UPS.global()).await?.granted()?;
     tx.commit().await?;
     Ok(StatusCode::CREATED)
 }
 
 /// Both limits are charged, or none is.
-async fn send(
-    State(Service { pool, tollgate }): State<Service>,
-    Path((org, user)): Path<(i64, i64)>,
-    body: String,
-) -> Answer {
-    let mut tx = pool.begin().await?;
+async fn send(State(service): State<Service>, Path((org, user)): Path<(i64, i64)>, body: String) -> Answer {
+    let mut tx = service.pool.begin().await?;
     sqlx::query("insert into messages values ($1, $2, $3)").bind(org).bind(user).bind(body).execute(&mut *tx).await?;
     let limits = [MESSAGES.key((org, user)), MESSAGES_OF_ORG.key(org)];
-    tollgate.limiter().consume(&mut tx, limits).await?.granted()?;
+    service.tollgate.limiter().consume(&mut tx, limits).await?.granted()?;
     tx.commit().await?;
     Ok(StatusCode::CREATED)
 }
@@ -131,17 +138,21 @@ async fn weather(State(Service { tollgate, .. }): State<Service>) -> Answer<&'st
     Ok("sunny, says the third party\n")
 }
 
-/// Charges an estimate to budget and bill, and settles both at what was used. If the process dies in between, the
-/// estimate comes back.
-async fn ask(State(Service { tollgate, .. }): State<Service>, Path(org): Path<i64>, prompt: String) -> Answer<String> {
-    #[expect(clippy::disallowed_methods, reason = "it says which month's bill; limits go by the database's clock")]
-    let now = DateTime::<Utc>::from(SystemTime::now());
-    let bill = MODEL_BILL.key((now.format("%Y-%m").to_string(), org));
-    let call = [MODEL.key(org), bill].map(|request| request.cost(2_000));
-    let grant = tollgate.gate().consume(Call::from(call).lapses_after(2 * MINUTE)).await?.granted()?;
-    let answer = format!("you said {prompt:?}\n");
-    tollgate.gate().settle(grant, answer.len() as u64).await?;
-    Ok(answer)
+/// Charges an estimate to budget and bill, and settles both at what was streamed, also if the client goes away in the
+/// middle. If the process dies, the estimate comes back.
+async fn ask(State(Service { tollgate, .. }): State<Service>, Path(org): Path<i64>, prompt: String) -> Answer<Body> {
+    let call = [MODEL.key(org), MODEL_BILL.key((this_month(), org))].map(|request| request.cost(2_000));
+    let call = Call::from(call).lapses_after(2 * MINUTE);
+    let charged = tollgate.gate().stream(call).await?.granted()?;
+    let words: Vec<_> = prompt.split_inclusive(' ').map(str::to_owned).collect();
+    let answer = stream::iter(words).inspect(move |_| charged.add(1_u32));
+    Ok(Body::from_stream(answer.map(Ok::<_, Infallible>)))
+}
+
+/// Which month's bill it is. Limits go by the database's clock.
+#[expect(clippy::disallowed_methods, reason = "a bill is named by whoever writes it")]
+fn this_month() -> String {
+    DateTime::<Utc>::from(SystemTime::now()).format("%Y-%m").to_string()
 }
 
 #[cfg(test)]

@@ -15,6 +15,7 @@ macro_rules! guides {
 }
 
 guides! {
+    service = "../docs/service.md",
     choosing = "../docs/choosing.md",
     // The examples of this guide, and of two others, are compiled with the package that they use.
     #[cfg(not(doctest))]

@@ -16,6 +16,20 @@ fn the_files_that_documents_name_exist() {
     }
 }
 
+/// `examples/service_tests.rs` runs what it shows, `promtool` the alert, and a test of the command what that prints.
+#[test]
+fn the_page_of_the_service_quotes_what_runs() {
+    let flat = |text: &str| text.lines().map(str::trim).collect::<Vec<_>>().join("\n");
+    let page = read("docs/service.md");
+    let sources = flat(&["examples/service.rs", "examples/service_tests.rs", "ops/alerts.yml"].map(read).concat());
+    let blocks = page.split("```").skip(1).step_by(2).map(|block| block.split_once('\n').unwrap());
+    let quotes: Vec<_> = blocks.filter(|(kind, _)| *kind != "console").map(|(_, quote)| flat(quote)).collect();
+    assert!(quotes.len() > 6, "{quotes:?}");
+    for quote in quotes {
+        assert!(sources.contains(&quote), "nothing runs this:\n{quote}");
+    }
+}
+
 /// A forge knows the definitions of the page itself.
 #[test]
 fn the_links_of_documents_lead_somewhere() {
