@@ -53,7 +53,7 @@ fn the_links_of_documents_lead_somewhere() {
 #[test]
 fn the_links_of_guides_lead_somewhere_in_rustdoc_too() {
     let definitions = read("src/_guide.md");
-    let no_guides = ["CHANGELOG.md", "CONTRIBUTING.md", "README.md"];
+    let no_guides = ["AGENTS.md", "CHANGELOG.md", "CONTRIBUTING.md", "README.md"];
     let guides = pages().filter(|page| !no_guides.iter().any(|name| page.ends_with(name)));
     let guides: String = guides.map(read).collect();
     let inline = links(&guides, "](").find(|link| link.contains(".md"));
@@ -214,7 +214,7 @@ fn each_example_of_a_function_with_its_owners_rights_revokes_first() {
 
 /// The pages for people that are part of the repository.
 fn pages() -> impl Iterator<Item = PathBuf> {
-    let pages = ["CHANGELOG.md", "CONTRIBUTING.md", "DESIGN.md", "README.md", "SECURITY.md"];
+    let pages = ["AGENTS.md", "CHANGELOG.md", "CONTRIBUTING.md", "DESIGN.md", "README.md", "SECURITY.md"];
     pages.map(|page| Path::new(ROOT).join(page)).into_iter().chain(files(&Path::new(ROOT).join("docs"), "md"))
 }
 
