@@ -24,7 +24,7 @@ create type tollgate.override_set as (replaced tollgate.override, others tollgat
 
 -- Sets other numbers of the same kind, `deny` or `unlimited`, for a key or for every key. This replaces the override
 -- that its label had before, and no other. A capacity that is not given is the rate; a kind, period and max_reserved
--- are those of the definition.
+-- are those of the definition. A day of `lasting` is 24 hours: it is added in UTC, where no clock changes.
 create function tollgate.set_override(limit_name text, key text default null, effect text default 'numbers',
                                       rate numeric default null, period interval default null,
                                       capacity numeric default null, max_reserved numeric default null,
@@ -32,7 +32,7 @@ create function tollgate.set_override(limit_name text, key text default null, ef
                                       starts_at timestamptz default null, ends_at timestamptz default null,
                                       lasting interval default null, reason text default null,
                                       set_by text default null, label text default '') returns tollgate.override_set
-language plpgsql security definer set search_path = pg_catalog, pg_temp set row_security = off as $$
+language plpgsql security definer set search_path = pg_catalog, pg_temp set timezone = 'UTC' set row_security = off as $$
 #variable_conflict use_variable
 declare
     d tollgate.limits; clock timestamptz; fault text; micros int8; was tollgate.override;
@@ -125,7 +125,8 @@ begin
 end $$;
 
 -- Reports that the other side is in trouble: the limit keeps a share of the rate that it has now, and its rate grows
--- back by itself. Reports within the cool-down change nothing. Returns the slow-down that counts.
+-- back by itself. Reports within the cool-down change nothing. At no later instant does a report leave a larger share
+-- than there would have been. Returns the slow-down that counts.
 create function tollgate.slow_down(limit_name text, key text default null, every_key bool default false,
                                    percent int4 default 70, least_percent int4 default 5,
                                    recovers interval default '1 minute', cool_down interval default '2 seconds')
@@ -134,8 +135,8 @@ language plpgsql security definer set search_path = pg_catalog, pg_temp set row_
 #variable_conflict use_variable
 declare
     of_key text collate "C" := tollgate._whom(limit_name, key, every_key);
-    clock timestamptz; fault text; was tollgate.override; is_live bool; present int8; share int8;
-    written tollgate.override;
+    clock timestamptz; now int8; fault text; was tollgate.override; is_live bool; own int8; present int8; share int8;
+    ends_at int8; written tollgate.override;
 begin
     fault := case
         when (percent between 1 and 99) is not true then 'percent is what a report leaves of the rate, from 1 to 99'
@@ -158,20 +159,27 @@ begin
                 hash_record_extended(row('tollgate.overrides'::text, limit_name, of_key, 'slowdown'::text), 0));
         end if;
         clock := clock_timestamp();
+        now := tollgate._micros(clock);
         select o.* into was from tollgate.overrides o
          where o.name = limit_name collate "C" and o.key = of_key and o.label = 'slowdown';
         is_live := tollgate._is_live(was.starts_at, was.ends_at, was.set_at, clock);
         -- A clock that has stepped back may show an earlier instant.
-        if is_live and clock > was.starts_at - cool_down and clock < was.starts_at + cool_down then
+        if is_live and abs(now - tollgate._micros(was.starts_at)) < extract(epoch from cool_down) * 1000000 then
             return was;
         end if;
         continue when attempt = 0;
-        present := case when is_live then tollgate._share(was.rate, was.starts_at, was.ends_at, clock) else 1000000 end;
-        -- A reporter with a higher least share does not speed the limit up.
-        share := greatest(1, least(present, greatest(least_percent * 10000, present * percent / 100)));
-        written := tollgate._report(limit_name, of_key, 'slowdown', 'slowed', share, clock,
-                                    clock + (1000000 - share) * 0.000001::float8 * recovers, 'trouble was reported',
-                                    was.set_at);
+        own := case when is_live then tollgate._share(was.rate, was.starts_at, was.ends_at, clock) else 1000000 end;
+        -- A key may also be under a slow-down of every key: the smaller share is the present one.
+        present := least(own, (select tollgate._share(o.rate, o.starts_at, o.ends_at, clock) from tollgate.overrides o
+                                where o.name = limit_name collate "C" and o.key = '' and o.label = 'slowdown'
+                                  and tollgate._is_live(o.starts_at, o.ends_at, o.set_at, clock)));
+        share := greatest(1, least(own, greatest(least_percent * 10000, present * percent / 100)));
+        -- A line that begins no higher and ends no sooner lies nowhere above the one before. Shares
+        -- grow at whole seconds since the report, so the end is a second later.
+        ends_at := greatest(now + (1000000 - share) * (extract(epoch from recovers) * 1000000)::int8 / 1000000,
+                            case when is_live then tollgate._micros(was.ends_at) + 1000000 end);
+        written := tollgate._report(limit_name, of_key, 'slowdown', 'slowed', share, clock, tollgate._instant(ends_at),
+                                    'trouble was reported', was.set_at);
         if written.name is not null then
             return written;
         end if;
@@ -205,7 +213,9 @@ begin
                 hash_record_extended(row('tollgate.overrides'::text, limit_name, of_key, 'pause'::text), 0));
         end if;
         clock := clock_timestamp();
-        ends_at := least(until, clock + greatest('0', least(lasting, '1 day')), clock + interval '1 day');
+        -- In microseconds: in some zones a day that is added to an instant has another length.
+        ends_at := least(until, tollgate._instant(tollgate._micros(clock) + (extract(epoch from greatest('0', least(
+            lasting, '1 day'))) * 1000000)::int8), tollgate._instant(tollgate._micros(clock) + 86400000000));
         is_over := ends_at <= clock;
         ends_at := to_timestamp(ceil(extract(epoch from ends_at)));
         select o.* into was from tollgate.overrides o
@@ -225,10 +235,14 @@ begin
         'limit %L: somebody else reports on it', limit_name);
 end $$;
 
+-- The most slow-downs and pauses that are live at once, of all limits and keys. Each process reads all overrides when
+-- one has changed. The owner may replace this one with another number.
+create function tollgate._max_reports() returns int4 language sql immutable as 'select 10000';
+
 -- Writes what was reported, unless the row is not the one that was set at an instant: an advisory lock is one node's,
 -- and on Citus a report through another node may have come first. Then this returns null, and the next attempt
--- succeeds, because the statement keeps other writers of the table waiting on all nodes. Also removes earlier reports on
--- the limit that are over. One transaction at a time removes, so that two never wait for each other.
+-- succeeds, because the statement keeps other writers of the table waiting on all nodes. Also removes earlier reports
+-- that are over. One transaction at a time removes, so that two never wait for each other.
 create function tollgate._report(limit_name text, of_key text, label text, effect text, share int8, clock timestamptz,
                                  ends_at timestamptz, reason text, was_set_at timestamptz)
 returns tollgate.override language plpgsql as $$
@@ -237,10 +251,19 @@ declare
     written tollgate.override;
 begin
     if pg_try_advisory_xact_lock(
-           hash_record_extended(row('tollgate.overrides'::text, limit_name, 'reports'::text), 0)) then
+           hash_record_extended(row('tollgate.overrides'::text, 'reports'::text), 0)) then
         delete from tollgate.overrides o
-         where o.name = limit_name collate "C" and o.key <> of_key collate "C" and o.label in ('slowdown', 'pause')
-           and o.ends_at <= clock;
+         where (o.name <> limit_name collate "C" or o.key <> of_key collate "C")
+           and o.label in ('slowdown', 'pause') and o.ends_at <= clock;
+    end if;
+    if was_set_at is null and tollgate._max_reports() <= (
+           select count(*) from (select from tollgate.overrides o where o.label in ('slowdown', 'pause')
+                                                                    and o.ends_at > clock
+                                  limit tollgate._max_reports()) o) then
+        raise exception using errcode = 'TG011', message = format(
+            'limit %L: %s slow-downs and pauses are live, and there may be no more', limit_name,
+            tollgate._max_reports()),
+            hint = 'Report on fewer keys, or let the owner replace tollgate._max_reports().';
     end if;
     insert into tollgate.overrides as o (name, key, label, effect, rate, starts_at, ends_at, reason, set_by, set_at)
     values (limit_name, of_key, label, effect, share, clock, ends_at, reason, session_user, clock)

@@ -96,6 +96,7 @@ create table tollgate.overrides (
     constraint a_reason_has_1_to_500_bytes check (octet_length(reason) between 1 and 500),
     constraint who_has_1_to_255_bytes check (octet_length(set_by) between 1 and 255)
 );
+create index reports_by_end on tollgate.overrides (ends_at) where label in ('slowdown', 'pause');
 comment on table tollgate.overrides is
     'what operators say over definitions: other numbers of the same kind, slowed, deny or unlimited; in their units';
 comment on column tollgate.overrides.key is 'whom it applies to; empty for every key, the global row too';

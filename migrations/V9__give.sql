@@ -50,7 +50,9 @@ begin
         clock := greatest(clock, tollgate._instant(l.ts));
         insert into tollgate.calls (part, name, key, id, asked, charges, answer, charged_at, kept_until)
         values (0, limit_name, key, once, print, '[]', '{}', clock,
-                least(clock + kept, timestamptz '262142-12-31 23:59:59.999999+00')) on conflict do nothing;
+                -- In microseconds: in some zones a day that is added to an instant has another length.
+                least(tollgate._instant(tollgate._micros(clock) + (extract(epoch from kept) * 1000000)::int8),
+                      timestamptz '262142-12-31 23:59:59.999999+00')) on conflict do nothing;
         is_repeat := not found;
         if is_repeat and not exists (select from tollgate.calls c where c.part = 0::int2 and c.name = limit_name
                                         and c.key = _change.key and c.id = once and c.asked = print) then

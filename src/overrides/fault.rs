@@ -95,6 +95,16 @@ pub enum OverrideError {
         /// The fault.
         fault: SlowDownFault,
     },
+    /// 10 000 slow-downs and pauses are live, of all limits and keys together, and this would be one more. The owner of
+    /// the tables may set another bound (the guide `sql.md`, `TG011`).
+    #[error("{message}")]
+    #[cfg_attr(not(feature = "unstable"), non_exhaustive)]
+    TooManyReports {
+        /// The limit's name.
+        limit: String,
+        /// The database's message.
+        message: String,
+    },
     /// These overrides were read once, and have no pool to report over.
     #[error("these overrides were read once, and cannot report (use those of `Overrides::watch`)")]
     NotWatched,
@@ -141,12 +151,12 @@ impl SlowDownFault {
 
 /// The error of a statement that was rejected: an error of the functions' own class says what is wrong.
 pub(super) fn rejected(limit: &str, step: &'static str, source: sqlx::Error) -> OverrideError {
-    let reported = source
-        .as_database_error()
-        .filter(|error| error.code().is_some_and(|code| matches!(&*code, "TG001" | "TG002" | "22P02" | "22008")));
-    match reported.map(DatabaseError::message) {
-        Some(message) => OverrideError::Rejected { limit: limit.to_owned(), message: message.to_owned() },
-        None => failed(step)(source),
+    let error = source.as_database_error();
+    let (limit, message) = (limit.to_owned(), error.map(DatabaseError::message).unwrap_or_default().to_owned());
+    match error.and_then(DatabaseError::code).as_deref() {
+        Some("TG001" | "TG002" | "22P02" | "22008") => OverrideError::Rejected { limit, message },
+        Some("TG011") => OverrideError::TooManyReports { limit, message },
+        _ => failed(step)(source),
     }
 }
 

@@ -36,8 +36,8 @@ impl Overrides {
     /// the smaller `n`. A request for all callers ([`Limit::global`]) slows down every key.
     ///
     /// However many processes report, the rate is cut once in a [cool-down](SlowDown::cool_down). A report within it
-    /// asks the database nothing if this process knows of the cut. Returns the slow-down that counts, with its
-    /// [share](Override::share).
+    /// asks the database nothing if this process knows of the cut. At no later instant does a report leave a larger
+    /// share than there would have been. Returns the slow-down that counts, with its [share](Override::share).
     ///
     /// In every span a key gets at most its capacity and what the largest share in the span brings back. So it may
     /// still spend its capacity at once after a cut: keep the capacity small against the rate.
@@ -45,8 +45,8 @@ impl Overrides {
     /// # Errors
     ///
     /// [`OverrideError::SlowDown`] for a number out of its range, and for a wallet, a monthly and a billing limit;
-    /// [`OverrideError::Meter`]. Both come before any SQL. [`OverrideError::Key`], [`OverrideError::NotWatched`], and the
-    /// database's errors.
+    /// [`OverrideError::Meter`]. Both come before any SQL. [`OverrideError::Key`], [`OverrideError::NotWatched`],
+    /// [`OverrideError::TooManyReports`], and the database's errors.
     ///
     /// # Example
     ///
@@ -91,7 +91,8 @@ impl Overrides {
     ///
     /// # Errors
     ///
-    /// [`OverrideError::Meter`], [`OverrideError::Key`], [`OverrideError::NotWatched`], and the database's errors.
+    /// [`OverrideError::Meter`], [`OverrideError::Key`], [`OverrideError::NotWatched`],
+    /// [`OverrideError::TooManyReports`], and the database's errors.
     pub async fn pause_until(&self, request: Request, at: DateTime<Utc>) -> Result<Option<Override>, OverrideError> {
         self.pause(request, at, None).await
     }

@@ -2,6 +2,7 @@ use std::time::Duration;
 
 use super::applied::AppliedOverride;
 use super::slow_down::SlowDown;
+use crate::SECOND;
 use crate::algebra::Timestamp;
 use crate::limit::Limit;
 
@@ -22,21 +23,24 @@ impl SlowedRate {
     /// The share of a rate that is not slowed down.
     pub const WHOLE: u32 = 1_000_000;
 
-    /// The rate after a report of trouble, if this one counted last. Within the cool-down that is the same.
+    /// The rate after a report of trouble, if this one counted last. Within the cool-down that is the same. At no later
+    /// instant is the share larger than without the report.
     #[must_use]
     pub fn reported(last: Option<Self>, how: &SlowDown, now: Timestamp) -> Self {
         // A slow-down that was reported has begun, even if the clock steps back.
-        let present = match last.and_then(|slowed| Some((slowed, slowed.share_at(now.max(slowed.starts_at))?))) {
-            Some((slowed, _)) if slowed.is_cooling_down(how, now) => return slowed,
-            Some((_, share)) => share,
-            None => Self::WHOLE,
+        let (present, whole_at) = match last.and_then(|last| Some((last, last.share_at(now.max(last.starts_at))?))) {
+            Some((last, _)) if last.is_cooling_down(how, now) => return last,
+            // Shares grow at whole seconds since the report, so the end is a second later.
+            Some((last, share)) => (share, last.ends_at.plus(SECOND)),
+            None => (Self::WHOLE, now),
         };
         let left = present * u32::from(how.percent) / 100;
         // A reporter with a higher least share does not speed the limit up.
         let share = left.max(u32::from(how.least_percent) * 10_000).min(present).max(1);
         let missing = how.recovers.as_micros() * u128::from(Self::WHOLE - share) / u128::from(Self::WHOLE);
         let recovers = Duration::from_micros(u64::try_from(missing).unwrap_or(u64::MAX));
-        Self { share, starts_at: now, ends_at: now.plus(recovers) }
+        // A line that begins no higher and ends no sooner lies nowhere above the one before.
+        Self { share, starts_at: now, ends_at: now.plus(recovers).max(whole_at) }
     }
 
     /// The share of the rate that is left at an instant, in millionths, rounded down. It is `None` before its

@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use chrono::{DateTime, Utc};
 use sqlx::{Connection, PgConnection};
 use tollgate::{
     DAY, Decision, Denied, Error, Gate, HOUR, Key, Limit, MINUTE, NewOverride, OnFailure, Overrides, Reason, SECOND,
@@ -36,6 +37,11 @@ async fn lift(world: &World, limit: &Limit, key: Option<&str>) -> bool {
 
 async fn on_call(world: &World) -> PgConnection {
     world.connect_as(crate::world::ON_CALL).await
+}
+
+/// The database's clock.
+async fn now(world: &World) -> DateTime<Utc> {
+    sqlx::query_scalar("select clock_timestamp()").fetch_one(&world.pool).await.unwrap()
 }
 
 /// Asks until the answer is as wanted.

@@ -1,6 +1,9 @@
 //! The share of a rate that a report of trouble leaves: it grows evenly, at whole seconds. `changed::slowed` takes its
 //! word for the share, and would not notice one that grows too fast.
 
+use std::time::Duration;
+
+use proptest::collection::vec;
 use proptest::prelude::*;
 use tollgate::SlowDown;
 use tollgate::plan::SlowedRate;
@@ -23,7 +26,37 @@ fn each_second_brings_back_a_sixtieth_of_the_rate() {
     assert_eq!([SECOND, 2 * SECOND, 18 * SECOND - 1].map(share), [Some(716_666), Some(733_333), Some(983_333)]);
 }
 
+/// Reporters with numbers of their own, each some microseconds after the one before.
+fn reports() -> impl Strategy<Value = Vec<(SlowDown, i64)>> {
+    let recovers = prop_oneof![SECOND..20 * SECOND, SECOND..86_400 * SECOND];
+    let how = (1..100_u8, 1..100_u8, recovers, 0..3 * SECOND).prop_map(|(percent, least, recovers, cool_down)| {
+        let [recovers, cool_down] = [recovers, cool_down].map(|span| Duration::from_micros(span.unsigned_abs()));
+        SlowDown::new().percent(percent).least_percent(least).recovers(recovers).cool_down(cool_down)
+    });
+    vec((how, 0..30 * SECOND), 2..8)
+}
+
 proptest! {
+    /// Whoever reports, and however fast his rate grows back.
+    #[test]
+    fn a_report_makes_the_share_larger_at_no_later_instant(reports in reports(), later in vec(0.0..1.1, 32)) {
+        let (mut last, mut now) = (None::<SlowedRate>, 0);
+        for (how, after) in reports {
+            now += after;
+            let next = SlowedRate::reported(last, &how, at(now));
+            let share = |slowed: SlowedRate, micros| slowed.share_at(at(micros)).unwrap_or(SlowedRate::WHOLE);
+            let end = next.ends_at.micros() - now;
+            #[expect(clippy::cast_possible_truncation, clippy::cast_precision_loss, reason = "about so much later")]
+            let between = later.iter().map(|part| now + (end as f64 * part) as i64);
+            let steps = (0..20).flat_map(|step| [now + step * SECOND, now + step * SECOND - 1]);
+            for micros in between.chain(steps).filter(|micros| *micros >= now) {
+                let before = last.map_or(SlowedRate::WHOLE, |last| share(last, micros));
+                prop_assert!(share(next, micros) <= before, "{next:?} after {last:?} at {micros}");
+            }
+            last = Some(next);
+        }
+    }
+
     /// As large a part of the lost share has come back as whole seconds of the span have passed, and less than a
     /// millionth is missing.
     #[test]

@@ -1,12 +1,11 @@
 //! Overrides that are set while the database's clock is ahead, and that clock steps back.
 
-use chrono::{DateTime, Utc};
 use sqlx::AssertSqlSafe;
 use tollgate::migrate::{Callers, grants};
 use tollgate::{DAY, HOUR, Key, Limit, MINUTE, NewOverride, Overrides};
 
 use super::slow_down::{SLOWLY, THEIRS, share};
-use super::{TEN, lift, on_call, say, until};
+use super::{TEN, lift, now, on_call, say, until};
 use crate::teller::run;
 use crate::world::{OWNER, SERVICE, World, is_on_citus, limiter, patient};
 
@@ -121,8 +120,7 @@ async fn what_sql_sets_without_a_start_has_begun_where_the_clock_steps_back() {
 #[tokio::test]
 async fn what_is_to_begin_later_begins_then() {
     let world = ahead("1 hour").await;
-    let now = sqlx::query_scalar::<_, DateTime<Utc>>("select clock_timestamp()");
-    let start = now.fetch_one(&world.pool).await.unwrap() + HOUR;
+    let start = now(&world).await + HOUR;
     say(&world, NewOverride::deny(&TEN).key("later").from(start)).await;
     for (ahead, granted) in [("0", true), ("90 minutes", true), ("3 hours", false)] {
         world.set_ahead(ahead).await;

@@ -5,15 +5,14 @@ use sqlx::AssertSqlSafe;
 use tollgate::{DAY, Decision, Effect, HOUR, Key, Limit, MINUTE, NewOverride, Overrides, Reason};
 
 use super::slow_down::reporters;
-use super::{TEN, on_call, until};
+use super::{TEN, now, on_call, until};
 use crate::world::{patient, second};
 
 #[tokio::test]
 async fn a_pause_refuses_everybody_until_it_ends_and_none_shortens_it() {
     let (world, overrides) = reporters().await;
     let gate = patient(&world.pool).overrides(&overrides).build();
-    let now = sqlx::query_scalar::<_, DateTime<Utc>>("select clock_timestamp()");
-    let now = now.fetch_one(&world.pool).await.unwrap();
+    let now = now(&world).await;
     let said = overrides.pause_for(TEN.key("k"), HOUR).await.unwrap().unwrap();
     assert_eq!((&*said.label, said.effect), ("pause", Effect::Deny));
     let end = said.ends_at.unwrap();

@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use chrono::{DateTime, Utc};
 use tollgate::migrate::{Callers, grants};
 use tollgate::{DAY, HOUR, Limit, LimitKind, NewOverride, OverrideError, Overrides, SECOND, SlowDown, SlowDownFault};
 
@@ -99,6 +100,62 @@ async fn a_report_removes_those_that_are_over() {
     let all = Overrides::read(&mut on_call(&world).await).await.unwrap().all();
     let keys: Vec<_> = all.iter().map(|said| said.key.as_ref().unwrap().as_str()).collect();
     assert_eq!(keys, ["c", "k", "live"]);
+}
+
+/// Whatever the limits and keys are called: each process reads all of them.
+#[tokio::test]
+async fn reports_are_bounded_and_one_too_many_has_a_name() {
+    let (world, overrides) = reporters().await;
+    let mut conn = world.connect_as(OWNER).await;
+    let bound = "create or replace function tollgate._max_reports() returns int4 language sql immutable as 'select 3'";
+    run(&mut conn, bound).await;
+    slowed(&world, "over", 1_000, second(-1e9), second(0.0)).await;
+    NewOverride::deny(&TEN).key("of an operator").reason("x").set(&mut on_call(&world).await).await.unwrap();
+    run(&mut conn, "select tollgate.pause('a', 'k', lasting => '1 h'), tollgate.slow_down('b', 'k')").await;
+    overrides.pause_for(TEN.key("k"), HOUR).await.unwrap();
+    for wrong in ["pause('c', 'k', lasting => '1 s')", "slow_down('b', 'other')", "slow_down('a', every_key => true)"] {
+        assert_eq!(fails(&mut conn, &format!("select tollgate.{wrong}")).await, "TG011", "{wrong}");
+    }
+    for error in [
+        overrides.slow_down(THEIRS.key("k"), &SLOWLY).await.unwrap_err(),
+        overrides.pause_for(THEIRS.key("k"), HOUR).await.unwrap_err(),
+    ] {
+        assert!(matches!(&error, OverrideError::TooManyReports { limit, .. } if limit == "theirs"), "{error:?}");
+    }
+    // Those that are there can be reported again, and one that is lifted makes room.
+    overrides.pause_for(TEN.key("k"), 2 * HOUR).await.unwrap();
+    run(&mut conn, "select tollgate.remove_override('a', 'k', label => 'pause')").await;
+    overrides.slow_down(THEIRS.key("k"), &SLOWLY).await.unwrap();
+}
+
+/// Of a session in a zone whose clock is put forward or back at the next midnight.
+#[tokio::test]
+async fn a_day_has_24_hours_whatever_the_zone_of_the_session() {
+    for offset in ["1", "-1"] {
+        let world = World::new().await;
+        let mut conn = world.connect_as(OWNER).await;
+        let zone = format!("select set_config('timezone', format('AAA0BBB{offset},%s/0,%s/0', d, (d + 9) % 365), false)
+                              from (select extract(doy from (now() at time zone 'UTC') + interval '1 day')::int - 1) t (d)");
+        run(&mut conn, &zone).await;
+        run(
+            &mut conn,
+            "select tollgate.define('day', 'wallet'), tollgate.pause('day', 'lasting', lasting => '1 day'),
+                    tollgate.pause('day', 'until', until => 'infinity'),
+                    tollgate.set_override('day', 'said', 'deny', lasting => '1 day', reason => 'x'),
+                    tollgate.debit('day', 'k', 1, once => 'id', kept => '1 day'),
+                    tollgate.slow_down('theirs', 'k', percent => 1, least_percent => 1, recovers => '1 day',
+                                       cool_down => '0')",
+        )
+        .await;
+        let spans = "select key, starts_at, ends_at from tollgate.overrides
+                      union all select id, charged_at, kept_until from tollgate.calls";
+        let spans = sqlx::query_as::<_, (String, DateTime<Utc>, DateTime<Utc>)>(spans).fetch_all(&mut conn).await;
+        for (what, from, until) in spans.unwrap() {
+            // The rate grows back from a hundredth, and a pause ends at a whole second.
+            let day = if what == "k" { DAY * 99 / 100 } else { DAY };
+            assert!((day..=day + SECOND).contains(&(until - from).to_std().unwrap()), "{what}: {from} to {until}");
+        }
+    }
 }
 
 #[tokio::test]
