@@ -82,6 +82,7 @@ mod outgoing;
 mod respond;
 mod rule;
 mod service;
+mod signs;
 
 pub use address::{ClientAddress, PeerAddr};
 pub use body::Body;

@@ -1,16 +1,18 @@
 use std::error::Error;
 use std::mem;
-use std::pin::Pin;
+use std::pin::{Pin, pin};
 use std::sync::Arc;
 use std::task::{Context, Poll};
-use std::time::{Duration, SystemTime};
+use std::time::Duration;
 
 use http::Response;
+use http::response::Parts;
 use tokio::sync::Mutex;
 use tollgate::{Gate, MINUTE, Overrides, Request, SECOND, SlowDown};
 use tower_layer::Layer;
 use tower_service::Service;
 
+use super::signs::Signs;
 use crate::{NotServed, Trouble};
 
 /// For calls **to** another service, whose rate follows that service. Each call waits for its turn at a limit. An answer
@@ -49,6 +51,7 @@ pub struct OutgoingLayer {
     timeout: Duration,
     slow_down: SlowDown,
     longest_pause: Duration,
+    signs: Signs,
     /// Held by the report under way. Those of the same trouble wait for it, and then know its answer.
     reports: Arc<Mutex<()>>,
 }
@@ -56,8 +59,8 @@ pub struct OutgoingLayer {
 impl OutgoingLayer {
     /// A layer whose calls each take this request's cost from its limit, and wait for it for a minute at most.
     pub fn new(gate: Gate, overrides: Overrides, request: Request) -> Self {
-        let (slow_down, reports) = (SlowDown::new(), Arc::default());
-        Self { gate, overrides, request, timeout: MINUTE, slow_down, longest_pause: 5 * MINUTE, reports }
+        let (slow_down, signs, reports) = (SlowDown::new(), Signs::default(), Arc::default());
+        Self { gate, overrides, request, timeout: MINUTE, slow_down, longest_pause: 5 * MINUTE, signs, reports }
     }
 
     /// How long a call waits for its turn. A call that would have to wait longer fails at once.
@@ -75,6 +78,33 @@ impl OutgoingLayer {
     /// How long an answer may pause the limit; 5 minutes unless set, and a day at most.
     pub fn longest_pause(mut self, span: Duration) -> Self {
         self.longest_pause = span;
+        self
+    }
+
+    /// Whether an answer is trouble that [says so](Trouble::of); on unless set.
+    pub fn heed_answers(mut self, heeds: bool) -> Self {
+        self.signs.answers = heeds;
+        self
+    }
+
+    /// Whether an error of the client is trouble; on unless set. It must have a [`std::io::Error`] among its sources
+    /// that says that the connection was refused, reset, aborted or broken, or that it timed out. Other errors may be
+    /// faults of this machine alone.
+    pub fn heed_errors(mut self, heeds: bool) -> Self {
+        self.signs.errors = heeds;
+        self
+    }
+
+    /// How long a call may be under way, until the head of its answer comes, before it is trouble; without end unless
+    /// set. It is reported then, and goes on.
+    pub fn heed_latency(mut self, longest: Duration) -> Self {
+        self.signs.latency = longest;
+        self
+    }
+
+    /// Other answers are trouble, too, if the predicate holds for them: such as 500 and 502.
+    pub fn trouble_if(mut self, is_trouble: impl Fn(&Parts) -> bool + Send + Sync + 'static) -> Self {
+        self.signs.also = Arc::new(is_trouble);
         self
     }
 
@@ -137,13 +167,22 @@ where
         let layer = self.layer.clone();
         Box::pin(async move {
             layer.turn().await.map_err(OutgoingError::NotSent)?;
-            let response = inner.call(request).await.map_err(OutgoingError::Client)?;
-            #[expect(clippy::disallowed_methods, reason = "the database's clock says nothing of the other service's")]
-            let now = SystemTime::now();
-            if let Some(trouble) = Trouble::of(response.status(), response.headers(), now) {
+            let mut call = pin!(inner.call(request));
+            let answer = if let Ok(answer) = tokio::time::timeout(layer.signs.latency, &mut call).await {
+                answer
+            } else {
+                layer.heed(Trouble::default());
+                call.await
+            };
+            let answer = answer.map(Response::into_parts);
+            let trouble = match &answer {
+                Ok((head, _)) => layer.signs.in_answer(head),
+                Err(error) => layer.signs.in_error(error),
+            };
+            if let Some(trouble) = trouble {
                 layer.heed(trouble);
             }
-            Ok(response)
+            answer.map(|(head, body)| Response::from_parts(head, body)).map_err(OutgoingError::Client)
         })
     }
 }

@@ -1,22 +1,29 @@
 //! Calls to another service, which follow its answers.
 
 use std::error::Error;
+use std::future::ready;
+use std::io::ErrorKind;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
 
 use axum::Router;
 use axum::http::{HeaderMap, StatusCode};
 use axum::routing::any;
+use futures_util::FutureExt;
+use futures_util::future::BoxFuture;
 use sqlx::AssertSqlSafe;
 use tollgate::migrate::{Callers, grants};
-use tollgate::{DAY, Effect, Gate, Key, Limit, MINUTE, Override, OverrideError, Overrides, SECOND, SlowDown};
+use tollgate::{
+    DAY, Effect, Gate, Key, Limit, MINUTE, NewOverride, Override, OverrideError, Overrides, SECOND, SlowDown,
+};
 use tollgate_http::NotServed;
 use tollgate_http::tower::{OutgoingError, OutgoingLayer};
 use tower::{Service, ServiceBuilder, ServiceExt, service_fn};
 
 use crate::served::{Served, http_1};
 use crate::traced::traced;
-use crate::world::{OWNER, SERVICE, World, one_connection};
+use crate::world::{OWNER, SERVICE, World, one_connection, soon};
 
 const THEIRS: Limit = Limit::token_bucket("theirs", 1_000, SECOND);
 
@@ -50,16 +57,23 @@ async fn layer(world: &World) -> (OutgoingLayer, Overrides) {
 
 /// Sends calls until the report of one is known. A machine that is busy may give one up.
 async fn heard(layer: &OutgoingLayer, url: &str, overrides: &Overrides, label: &str) -> Override {
-    let report = async {
+    until(async || {
+        let _ = send(layer.clone(), url.to_owned()).await;
+        overrides.all().into_iter().find(|said| said.label == label)
+    })
+    .await
+}
+
+async fn until<T>(mut ask: impl AsyncFnMut() -> Option<T>) -> T {
+    soon(async {
         loop {
-            let _ = send(layer.clone(), url.to_owned()).await;
-            if let Some(said) = overrides.all().into_iter().find(|said| said.label == label) {
-                return said;
+            if let Some(told) = ask().await {
+                return told;
             }
-            tokio::task::yield_now().await;
+            tokio::time::sleep(Duration::from_millis(20)).await;
         }
-    };
-    tokio::time::timeout(5 * MINUTE, report).await.unwrap()
+    })
+    .await
 }
 
 #[tokio::test]
@@ -93,6 +107,56 @@ async fn trouble_slows_everybody_down_and_retry_after_pauses_everybody() {
     let paused = send(other, theirs.url("/200")).await;
     assert!(matches!(paused, Err(OutgoingError::NotSent(NotServed::Denied(_)))), "{paused:?}");
     assert_eq!(before, calls.load(Ordering::SeqCst));
+}
+
+/// The reports of a layer come in order: one that should not be there would leave a share of 5 %, or a pause.
+#[tokio::test]
+async fn each_sign_of_trouble_can_be_off_or_on() {
+    let world = World::new().await;
+    world.sql(&grants(SERVICE, Callers::Reporters)).await;
+    let theirs = theirs(&Arc::default()).await;
+    let (layer, overrides) = layer(&world).await;
+    let deaf = layer.clone().slow_down(SlowDown::new().percent(1)).heed_answers(false).heed_errors(false);
+    let fails = |layer: &OutgoingLayer, kind: ErrorKind| {
+        let client = service_fn(move |_: ()| ready(Err::<http::Response<()>, _>(std::io::Error::from(kind))));
+        ServiceBuilder::new().layer(layer.clone()).service(client).oneshot(())
+    };
+    send(deaf.clone(), theirs.url("/503?60")).await.unwrap();
+    for kind in [ErrorKind::TimedOut, ErrorKind::ConnectionReset] {
+        assert!(matches!(fails(&deaf, kind).await, Err(OutgoingError::Client(_))));
+    }
+    assert!(fails(&layer.clone().slow_down(SlowDown::new().percent(1)), ErrorKind::NetworkUnreachable).await.is_err());
+    let forgets = async || {
+        assert!(NewOverride::remove(&mut world.connect_as(OWNER).await, "theirs", None, "slowdown").await.unwrap());
+        until(async || overrides.all().is_empty().then_some(())).await;
+    };
+    let slowed = async |call: &dyn Fn() -> BoxFuture<'static, ()>| {
+        let said = until(async || {
+            call().await;
+            overrides.all().pop()
+        });
+        assert_eq!(said.await.effect, Effect::Slowed { share: 700_000 });
+        forgets().await;
+    };
+    let also = deaf.clone().slow_down(SlowDown::new()).trouble_if(|answer| answer.status == 500);
+    let url = theirs.url("/500");
+    slowed(&|| send(also.clone(), url.clone()).map(drop).boxed()).await;
+    for kind in [ErrorKind::ConnectionRefused, ErrorKind::BrokenPipe] {
+        slowed(&|| fails(&layer, kind).map(drop).boxed()).await;
+    }
+    // The answer comes once the others know that it is late.
+    let (late, known) = (deaf.slow_down(SlowDown::new()).heed_latency(Duration::ZERO), overrides.clone());
+    let client = service_fn(move |_: ()| {
+        let known = known.clone();
+        async move {
+            while known.all().is_empty() {
+                tokio::time::sleep(Duration::from_millis(20)).await;
+            }
+            Ok::<_, std::io::Error>(http::Response::new(()))
+        }
+    });
+    let client = ServiceBuilder::new().layer(late).service(client);
+    slowed(&|| client.clone().oneshot(()).map(|answer| drop(answer.unwrap())).boxed()).await;
 }
 
 /// Somebody holds the lock of the limit's reports meanwhile.
