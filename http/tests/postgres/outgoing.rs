@@ -118,7 +118,7 @@ async fn each_sign_of_trouble_can_be_off_or_on() {
     let (layer, overrides) = layer(&world).await;
     let deaf = layer.clone().slow_down(SlowDown::new().percent(1)).heed_answers(false).heed_errors(false);
     let fails = |layer: &OutgoingLayer, kind: ErrorKind| {
-        let client = service_fn(move |_: ()| ready(Err::<http::Response<()>, _>(std::io::Error::from(kind))));
+        let client = service_fn(move |(): ()| ready(Err::<http::Response<()>, _>(std::io::Error::from(kind))));
         ServiceBuilder::new().layer(layer.clone()).service(client).oneshot(())
     };
     send(deaf.clone(), theirs.url("/503?60")).await.unwrap();
@@ -146,7 +146,7 @@ async fn each_sign_of_trouble_can_be_off_or_on() {
     }
     // The answer comes once the others know that it is late.
     let (late, known) = (deaf.slow_down(SlowDown::new()).heed_latency(Duration::ZERO), overrides.clone());
-    let client = service_fn(move |_: ()| {
+    let client = service_fn(move |(): ()| {
         let known = known.clone();
         async move {
             while known.all().is_empty() {
