@@ -16,7 +16,7 @@ end $$;
 -- that depends on a table goes when Citus takes that table back.
 create type tollgate.override as (name text, key text, label text, effect text, kind text, rate int8, period int8,
                                   capacity int8, max_reserved int8, starts_at timestamptz, ends_at timestamptz,
-                                  reason text, set_by text, set_at timestamptz);
+                                  reason text, set_by text, set_at timestamptz, forgotten_at timestamptz);
 
 -- The override that a new one replaces, if its label had one, and the others that are live, for the key and for every
 -- key.
@@ -124,19 +124,22 @@ begin
     return found;
 end $$;
 
--- Reports that the other side is in trouble: the limit keeps a share of the rate that it has now, and its rate grows
+-- Reports that a call to the other side failed. A few that fail are tolerated: the row counts them, and leaves the whole
+-- rate, or what it left. One more is trouble: the limit keeps a share of the rate that it has now, and its rate grows
 -- back by itself. Reports within the cool-down change nothing. At no later instant does a report leave a larger share
--- than there would have been. Returns the slow-down that counts.
+-- than there would have been. `forgets` is the time in which the whole rate forgets one that is tolerated; where it is
+-- null, three of a hundred calls of the limit are, and none if it is not defined. Returns the slow-down that counts.
 create function tollgate.slow_down(limit_name text, key text default null, every_key bool default false,
                                    percent int4 default 70, least_percent int4 default 5,
-                                   recovers interval default '1 minute', cool_down interval default '2 seconds')
+                                   recovers interval default '1 minute', cool_down interval default '2 seconds',
+                                   forgets interval default null)
 returns tollgate.override
 language plpgsql security definer set search_path = pg_catalog, pg_temp set row_security = off as $$
 #variable_conflict use_variable
 declare
     of_key text collate "C" := tollgate._whom(limit_name, key, every_key);
     clock timestamptz; now int8; fault text; was tollgate.override; is_live bool; own int8; present int8; share int8;
-    ends_at int8; written tollgate.override;
+    ends_at int8; each int8; forgotten int8; written tollgate.override;
 begin
     fault := case
         when (percent between 1 and 99) is not true then 'percent is what a report leaves of the rate, from 1 to 99'
@@ -146,12 +149,19 @@ begin
         then 'recovers is the time in which the whole rate would grow back, of one second to one day'
         when (cool_down between '0' and '1 day') is not true
         then 'cool_down is the time between two cuts, of one day at most'
+        when (coalesce(forgets, '0') between '0' and '1 day') is not true
+        then 'forgets is the time in which a tolerated report is forgotten, of one day at most'
         when exists (select from tollgate.limits l where l.name = limit_name collate "C"
                                                      and l.kind in ('meter', 'wallet', 'monthly', 'billing'))
         then 'it has no rate that could be slowed down' end;
     if fault is not null then
         raise exception using errcode = 'TG002', message = format('limit %L: %s', limit_name, fault);
     end if;
+    -- A concurrency limit is taken to have n calls a second.
+    each := least(86400000000, coalesce(
+        extract(epoch from forgets) * 1000000,
+        (select div(case l.kind when 'concurrency' then 1000000 else l.period end * 100000000.0, l.rate * 3.0)
+           from tollgate.limits l where l.name = limit_name collate "C"), 0));
     -- Most reports come within the cool-down, and take no lock. The others take turns on their node.
     for attempt in 0 .. 2 loop
         if attempt = 1 then
@@ -162,7 +172,7 @@ begin
         now := tollgate._micros(clock);
         select o.* into was from tollgate.overrides o
          where o.name = limit_name collate "C" and o.key = of_key and o.label = 'slowdown';
-        is_live := tollgate._is_live(was.starts_at, was.ends_at, was.set_at, clock);
+        is_live := was.rate < 1000000 and tollgate._is_live(was.starts_at, was.ends_at, was.set_at, clock);
         -- A clock that has stepped back may show an earlier instant.
         if is_live and abs(now - tollgate._micros(was.starts_at)) < extract(epoch from cool_down) * 1000000 then
             return was;
@@ -173,13 +183,31 @@ begin
         present := least(own, (select tollgate._share(o.rate, o.starts_at, o.ends_at, clock) from tollgate.overrides o
                                 where o.name = limit_name collate "C" and o.key = '' and o.label = 'slowdown'
                                   and tollgate._is_live(o.starts_at, o.ends_at, o.set_at, clock)));
+        -- A slower rate forgets less. It tolerates two reports, and as many as it forgets in half a second. A report that
+        -- comes with a pause is no noise.
+        each := least(86400000000, each * 1000000 / present);
+        forgotten := greatest(now, tollgate._micros(was.forgotten_at)) + each;
+        if each > 0 and forgotten - now <= 500000 + 2 * each and not exists (
+               select from tollgate.overrides o
+                where o.name = limit_name collate "C" and o.key in (of_key, '') and o.label = 'pause'
+                  and tollgate._is_live(o.starts_at, o.ends_at, o.set_at, clock)) then
+            written := tollgate._report(limit_name, of_key, 'slowdown', 'slowed',
+                                        case when is_live then was.rate else 1000000 end,
+                                        case when is_live then was.starts_at else clock end, clock,
+                                        case when is_live then was.ends_at else tollgate._instant(forgotten) end,
+                                        tollgate._instant(forgotten), 'trouble was reported', was.set_at);
+            if written.name is not null then
+                return written;
+            end if;
+            continue;
+        end if;
         share := greatest(1, least(own, greatest(least_percent * 10000, present * percent / 100)));
         -- A line that begins no higher and ends no sooner lies nowhere above the one before. Shares
         -- grow at whole seconds since the report, so the end is a second later.
         ends_at := greatest(now + (1000000 - share) * (extract(epoch from recovers) * 1000000)::int8 / 1000000,
                             case when is_live then tollgate._micros(was.ends_at) + 1000000 end);
-        written := tollgate._report(limit_name, of_key, 'slowdown', 'slowed', share, clock, tollgate._instant(ends_at),
-                                    'trouble was reported', was.set_at);
+        written := tollgate._report(limit_name, of_key, 'slowdown', 'slowed', share, clock, clock, tollgate._instant(ends_at),
+                                    null, 'trouble was reported', was.set_at);
         if written.name is not null then
             return written;
         end if;
@@ -225,7 +253,7 @@ begin
             return case when is_live then was end;
         end if;
         continue when attempt = 0;
-        written := tollgate._report(limit_name, of_key, 'pause', 'deny', null, clock, ends_at,
+        written := tollgate._report(limit_name, of_key, 'pause', 'deny', null, clock, clock, ends_at, null,
                                     'callers were asked to wait', was.set_at);
         if written.name is not null then
             return written;
@@ -243,8 +271,9 @@ create function tollgate._max_reports() returns int4 language sql immutable as '
 -- and on Citus a report through another node may have come first. Then this returns null, and the next attempt
 -- succeeds, because the statement keeps other writers of the table waiting on all nodes. Also removes earlier reports
 -- that are over. One transaction at a time removes, so that two never wait for each other.
-create function tollgate._report(limit_name text, of_key text, label text, effect text, share int8, clock timestamptz,
-                                 ends_at timestamptz, reason text, was_set_at timestamptz)
+create function tollgate._report(limit_name text, of_key text, label text, effect text, share int8,
+                                 starts_at timestamptz, clock timestamptz, ends_at timestamptz,
+                                 forgotten_at timestamptz, reason text, was_set_at timestamptz)
 returns tollgate.override language plpgsql as $$
 #variable_conflict use_variable
 declare
@@ -265,11 +294,14 @@ begin
             tollgate._max_reports()),
             hint = 'Report on fewer keys, or let the owner replace tollgate._max_reports().';
     end if;
-    insert into tollgate.overrides as o (name, key, label, effect, rate, starts_at, ends_at, reason, set_by, set_at)
-    values (limit_name, of_key, label, effect, share, clock, ends_at, reason, session_user, clock)
+    insert into tollgate.overrides as o (name, key, label, effect, rate, starts_at, ends_at, reason, set_by, set_at,
+                                         forgotten_at)
+    values (limit_name, of_key, label, effect, share, starts_at, ends_at, reason, session_user,
+            greatest(starts_at, clock), forgotten_at)
         on conflict on constraint overrides_pkey do update
        set effect = excluded.effect, rate = excluded.rate, starts_at = excluded.starts_at, ends_at = excluded.ends_at,
-           reason = excluded.reason, set_by = excluded.set_by, set_at = excluded.set_at
+           reason = excluded.reason, set_by = excluded.set_by, set_at = excluded.set_at,
+           forgotten_at = excluded.forgotten_at
      where was_set_at is not distinct from o.set_at;
     if not found then
         return null;

@@ -65,6 +65,7 @@ create table tollgate.overrides (
     reason       text not null,
     set_by       text not null,
     set_at       timestamptz not null,
+    forgotten_at timestamptz,
 
     constraint overrides_pkey primary key (name, key, label),
     constraint a_name_has_1_to_255_bytes check (octet_length(name) between 1 and 255),
@@ -75,7 +76,8 @@ create table tollgate.overrides (
         num_nulls(kind, rate, period, capacity, max_reserved)
         = case effect when 'numbers' then 0 when 'slowed' then 4 else 5 end),
     constraint slowed_has_a_share_of_the_rate_and_an_end check (
-        effect <> 'slowed' or coalesce(rate between 1 and 999999, false) and ends_at < 'infinity'),
+        effect <> 'slowed' or coalesce(rate between 1 and 1000000, false) and ends_at < 'infinity'),
+    constraint reports_are_of_a_slow_down check (forgotten_at is null or effect = 'slowed'),
     constraint numbers_are_those_of_a_limit check (
         effect <> 'numbers' or max_reserved >= 0 and case
             when kind = 'wallet' then rate = 0 and period = 0 and capacity = 0
@@ -105,3 +107,4 @@ comment on column tollgate.overrides.starts_at is
     'when it begins; one that had begun at set_at counts until it ends, even if the clock steps back';
 comment on column tollgate.overrides.rate is
     'of numbers, the rate; of slowed, its share at starts_at in millionths, which grows to the whole until ends_at';
+comment on column tollgate.overrides.forgotten_at is 'of slowed, when the last report that it tolerated is forgotten';

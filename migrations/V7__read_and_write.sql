@@ -71,7 +71,7 @@ returns table (kind text, shards int2, storage text, flow "char", rate int8, per
             from (values (of_key), ('')) k (key)
             join tollgate.overrides o on o.name = limit_name and o.key = k.key
            where tollgate._is_live(o.starts_at, o.ends_at, o.set_at, c.at) and o.effect = 'slowed'
-             and d.flow not in ('w', 'm', 'b')
+             and o.rate < 1000000 and d.flow not in ('w', 'm', 'b')
       ) s on true $$;
 
 -- Inserts a row, unless there is one.

@@ -68,8 +68,8 @@ impl RowMap {
     }
 
     /// Slows a limit down, as a report of trouble does.
-    pub(crate) fn slow_down(&mut self, limit: &Limit, how: &SlowDown, now: Timestamp) {
-        let slowed = SlowedRate::reported(self.slowed(limit), how, now);
+    pub(crate) fn slow_down(&mut self, limit: &Limit, cost: Tokens, how: &SlowDown, now: Timestamp) {
+        let slowed = SlowedRate::reported(self.slowed(limit), how, SlowedRate::forgets(how, limit, cost), now);
         self.slowed.retain(|(name, _)| name != limit.name());
         self.slowed.push((limit.name().to_owned(), slowed));
     }

@@ -131,7 +131,7 @@ impl Simulation {
         self.failed += 1;
         for Rule { limit, follows, .. } in rules {
             if let Some(how) = follows {
-                self.rows.slow_down(limit, how, *at);
+                self.rows.slow_down(limit, *cost, how, *at);
             }
         }
         Ok(())

@@ -129,6 +129,9 @@ pub enum SlowDownFault {
     /// The cool-down must last for a day at most, in whole microseconds.
     #[error("the cool-down must last for a day at most, in whole microseconds (`cool_down`)")]
     CoolDown,
+    /// A tolerated report must be forgotten in a day at most, in whole microseconds.
+    #[error("a report must be forgotten in a day at most, in whole microseconds (`forgets`)")]
+    Forgets,
     /// A wallet has no rate. A monthly and a billing limit bring all of it at once.
     #[error("a {0} has no rate that could be slowed down (pause it, or set an override with other numbers)")]
     Kind(LimitKind),
@@ -143,6 +146,7 @@ impl SlowDownFault {
             (!(1..=99).contains(&how.least_percent), Self::LeastPercent),
             (how.recovers < SECOND || !is_whole(how.recovers), Self::Recovers),
             (!is_whole(how.cool_down), Self::CoolDown),
+            (!how.forgets.is_none_or(is_whole), Self::Forgets),
             (!limit.kind.can_slow(), Self::Kind(limit.kind)),
         ];
         faults.into_iter().find_map(|(is_wrong, fault)| is_wrong.then_some(fault))

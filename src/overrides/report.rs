@@ -11,6 +11,7 @@ use super::fault::{OverrideError, SlowDownFault, failed, rejected};
 use super::poll::PATIENCE;
 use super::row::Override;
 use super::slow_down::SlowDown;
+use super::slowed_rate::SlowedRate;
 use super::table::{self, micros};
 use super::watch::Overrides;
 use crate::DAY;
@@ -30,8 +31,9 @@ use crate::store::session::{self, Right};
 /// A role that is no operator needs the right to report: `tollgate migrate up --grant-reporter ROLE`. A reporter that
 /// lies can slow a limit down to a hundredth of its rate, and pause it for a day at a time.
 impl Overrides {
-    /// Reports trouble, such as an answer 429 or 503: the limit keeps a share of its present rate for the request's
-    /// key, and grows back by itself. The capacity stays. A sliding window and a concurrency limit get a smaller `n`;
+    /// Reports a call that failed, such as an answer 429 or 503. Few that fail are [tolerated](SlowDown::forgets); one
+    /// more is trouble, and so is one of a limit that is paused. Then the limit keeps a share of its present rate for
+    /// the request's key, and grows back by itself. The capacity stays. A sliding window and a concurrency limit get a smaller `n`;
     /// that of a concurrency limit is rounded down to whole tokens, at least one. Leases that are held stay, also above
     /// the smaller `n`. A request for all callers ([`Limit::global`]) slows down every key.
     ///
@@ -80,7 +82,8 @@ impl Overrides {
             .bind(i32::from(how.percent))
             .bind(i32::from(how.least_percent))
             .bind(micros(how.recovers))
-            .bind(micros(how.cool_down));
+            .bind(micros(how.cool_down))
+            .bind(micros(SlowedRate::forgets(how, limit, request.cost)));
         let slowed = self.report(limit, sql).await?;
         slowed.ok_or_else(|| failed("report trouble to")(sqlx::Error::RowNotFound))
     }

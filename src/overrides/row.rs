@@ -60,7 +60,7 @@ pub enum Effect {
     /// evenly, in steps of a second, until it is whole when the override ends. It applies to token buckets, stepped
     /// buckets, fixed windows, sliding windows and concurrency limits.
     Slowed {
-        /// The share of the rate at the start, in millionths.
+        /// The share of the rate at the start, in millionths. The whole, while few calls fail and that is tolerated.
         share: u32,
     },
     /// Nothing is granted.
@@ -96,7 +96,8 @@ impl Override {
     /// The rate that a slow-down leaves.
     pub(super) fn slowed(&self) -> Option<SlowedRate> {
         let (Effect::Slowed { share }, Some(ends_at)) = (self.effect, self.ends_at) else { return None };
-        Some(SlowedRate { share, starts_at: self.starts_at.into(), ends_at: ends_at.into() })
+        let (starts_at, ends_at) = (self.starts_at.into(), ends_at.into());
+        Some(SlowedRate { share, starts_at, ends_at, forgotten_at: None }).filter(|_| share < SlowedRate::WHOLE)
     }
 
     /// Whether it counts at an instant. An override that had begun when it was set has begun, even if the clock steps

@@ -24,13 +24,14 @@ pub struct SlowDown {
     pub(crate) least_percent: u8,
     pub(crate) recovers: Duration,
     pub(crate) cool_down: Duration,
+    pub(super) forgets: Option<Duration>,
 }
 
 impl SlowDown {
     /// Each report leaves 70 % of the rate, and all of them leave 5 %. The rate would grow from nothing to the whole in
-    /// a minute. Reports within two seconds of one that counted change nothing.
+    /// a minute. Reports within two seconds of a cut change nothing. Three of a hundred calls of the limit may fail.
     pub const fn new() -> Self {
-        Self { percent: 70, least_percent: 5, recovers: MINUTE, cool_down: SECOND.saturating_mul(2) }
+        Self { percent: 70, least_percent: 5, recovers: MINUTE, cool_down: SECOND.saturating_mul(2), forgets: None }
     }
 
     /// The percentage of the present rate that a report leaves, from 1 to 99.
@@ -56,6 +57,17 @@ impl SlowDown {
     /// way take, because they still go by the old rate.
     pub const fn cool_down(mut self, span: Duration) -> Self {
         self.cool_down = span;
+        self
+    }
+
+    /// The time in which a report is forgotten, up to a day: as many calls may fail without slowing the limit down. It
+    /// tolerates two reports more, and as many as it forgets in half a second. With zero, each report counts.
+    ///
+    /// Unless you name it, it is that of three in a hundred calls at the whole rate, where each costs as much as the
+    /// request that is reported. A concurrency limit is taken to have `n` calls a second: name it, if yours are
+    /// shorter or longer. While the limit is slowed down, reports are forgotten as much more slowly.
+    pub const fn forgets(mut self, span: Duration) -> Self {
+        self.forgets = Some(span);
         self
     }
 }

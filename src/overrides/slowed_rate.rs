@@ -2,9 +2,10 @@ use std::time::Duration;
 
 use super::applied::AppliedOverride;
 use super::slow_down::SlowDown;
-use crate::SECOND;
 use crate::algebra::Timestamp;
-use crate::limit::Limit;
+use crate::limit::{Limit, LimitKind};
+use crate::tokens::Tokens;
+use crate::{DAY, SECOND};
 
 /// A rate that a report of trouble slowed down. It grows back evenly, in steps of a second, until it is whole.
 ///
@@ -17,16 +18,18 @@ pub struct SlowedRate {
     pub starts_at: Timestamp,
     /// When it is whole again.
     pub ends_at: Timestamp,
+    /// When the last report that was tolerated is forgotten.
+    pub forgotten_at: Option<Timestamp>,
 }
 
 impl SlowedRate {
     /// The share of a rate that is not slowed down.
     pub const WHOLE: u32 = 1_000_000;
 
-    /// The rate after a report of trouble, if this one counted last. Within the cool-down that is the same. At no later
-    /// instant is the share larger than without the report.
+    /// The rate after a report, if this one counted last. Within the cool-down that is the same, and so it is while the
+    /// report is tolerated. At no later instant is the share larger than without the report.
     #[must_use]
-    pub fn reported(last: Option<Self>, how: &SlowDown, now: Timestamp) -> Self {
+    pub fn reported(last: Option<Self>, how: &SlowDown, forgets: Duration, now: Timestamp) -> Self {
         // A slow-down that was reported has begun, even if the clock steps back.
         let (present, whole_at) = match last.and_then(|last| Some((last, last.share_at(now.max(last.starts_at))?))) {
             Some((last, _)) if last.is_cooling_down(how, now) => return last,
@@ -34,20 +37,39 @@ impl SlowedRate {
             Some((last, share)) => (share, last.ends_at.plus(SECOND)),
             None => (Self::WHOLE, now),
         };
+        // A slower rate forgets less. It tolerates two reports, and as many as it forgets in half a second.
+        let each = forgets.as_micros() * u128::from(Self::WHOLE) / u128::from(present);
+        let each = span(each).min(DAY);
+        let forgotten_at = last.and_then(|last| last.forgotten_at).map_or(now, |at| at.max(now)).plus(each);
+        if !each.is_zero() && forgotten_at <= now.plus(SECOND / 2 + 2 * each) {
+            let whole = Self { share: Self::WHOLE, starts_at: now, ends_at: forgotten_at, forgotten_at: None };
+            let same = last.filter(|_| present < Self::WHOLE).unwrap_or(whole);
+            return Self { forgotten_at: Some(forgotten_at), ..same };
+        }
         let left = present * u32::from(how.percent) / 100;
         // A reporter with a higher least share does not speed the limit up.
         let share = left.max(u32::from(how.least_percent) * 10_000).min(present).max(1);
-        let missing = how.recovers.as_micros() * u128::from(Self::WHOLE - share) / u128::from(Self::WHOLE);
-        let recovers = Duration::from_micros(u64::try_from(missing).unwrap_or(u64::MAX));
+        let recovers = span(how.recovers.as_micros() * u128::from(Self::WHOLE - share) / u128::from(Self::WHOLE));
         // A line that begins no higher and ends no sooner lies nowhere above the one before.
-        Self { share, starts_at: now, ends_at: now.plus(recovers).max(whole_at) }
+        Self { share, starts_at: now, ends_at: now.plus(recovers).max(whole_at), forgotten_at: None }
+    }
+
+    /// The time in which the whole rate of a limit forgets the report of a call that costs so much. Unless it was named,
+    /// it is as long as a hundred thirds of such calls take.
+    #[must_use]
+    pub fn forgets(how: &SlowDown, limit: &Limit, cost: Tokens) -> Duration {
+        how.forgets.unwrap_or_else(|| {
+            let period = if limit.kind == LimitKind::Concurrency { SECOND } else { limit.period };
+            let [cost, rate] = [cost, limit.rate].map(|tokens| u128::from(tokens.micros().unsigned_abs()));
+            span(period.as_micros() * cost * 100 / (rate * 3).max(1)).min(DAY)
+        })
     }
 
     /// The share of the rate that is left at an instant, in millionths, rounded down. It is `None` before its
-    /// start and from its end on.
+    /// start, from its end on, and if reports were tolerated alone.
     #[must_use]
     pub fn share_at(self, now: Timestamp) -> Option<u32> {
-        if !(self.starts_at..self.ends_at).contains(&now) {
+        if self.share == Self::WHOLE || !(self.starts_at..self.ends_at).contains(&now) {
             return None;
         }
         let since = |at: Timestamp| i128::from(at.micros()) - i128::from(self.starts_at.micros());
@@ -69,4 +91,8 @@ impl SlowedRate {
         let share = self.share_at(now)?;
         Some(AppliedOverride { numbers: Some(limit.slowed(share)?), share: Some(share), ..AppliedOverride::default() })
     }
+}
+
+fn span(micros: u128) -> Duration {
+    Duration::from_micros(u64::try_from(micros).unwrap_or(u64::MAX))
 }

@@ -108,7 +108,7 @@ pub(super) fn said(row: &PgRow) -> Result<Option<Override>, sqlx::Error> {
 fn slowed(row: &PgRow) -> Effect {
     let ends = row.try_get::<Option<i64>, _>("ends_at").is_ok_and(|ends_at| ends_at.is_some());
     let share = row.try_get::<i64, _>("rate").ok().and_then(|share| u32::try_from(share).ok());
-    match share.filter(|share| ends && (1..SlowedRate::WHOLE).contains(share)) {
+    match share.filter(|share| ends && (1..=SlowedRate::WHOLE).contains(share)) {
         Some(share) => Effect::Slowed { share },
         None => Effect::Unreadable,
     }

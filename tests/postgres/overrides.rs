@@ -13,6 +13,7 @@ mod clocks;
 mod faults;
 mod labels;
 mod nodes;
+mod noise;
 mod pauses;
 mod reports;
 mod slots;

@@ -3,6 +3,7 @@
 
 use std::fmt::Write as _;
 use std::process::Command;
+use std::time::Duration;
 
 use chrono::{DateTime, Utc};
 use sqlx::{AssertSqlSafe, Connection, PgConnection, PgPool};
@@ -145,7 +146,7 @@ impl Stage {
                 self.leave(left, pool).await;
                 let reported = match user {
                     User::Pause => watched.pause_for(HOT.key(key), HOUR).await.map(drop),
-                    _ => watched.slow_down(HOT.key(key), &SlowDown::new()).await.map(drop),
+                    _ => watched.slow_down(HOT.key(key), &SlowDown::new().forgets(Duration::ZERO)).await.map(drop),
                 };
                 reported.map_err(|error| said(&error))?;
                 let sql = "select count(*) from tollgate.overrides where key = $1";

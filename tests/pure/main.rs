@@ -12,6 +12,7 @@ mod leases;
 #[cfg(feature = "limits-file")]
 mod limits_file;
 mod model;
+mod noise;
 #[cfg(feature = "metrics")]
 mod ops;
 mod options;

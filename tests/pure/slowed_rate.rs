@@ -16,7 +16,7 @@ const SECOND: i64 = 1_000_000;
 /// 18 seconds.
 #[test]
 fn each_second_brings_back_a_sixtieth_of_the_rate() {
-    let slowed = SlowedRate::reported(None, &SlowDown::new(), at(0));
+    let slowed = SlowedRate::reported(None, &SlowDown::new(), Duration::ZERO, at(0));
     let share = |micros| slowed.share_at(at(micros));
     assert_eq!([share(-1), share(18 * SECOND)], [None, None]);
     for (micros, percent) in [(0, 70), (SECOND - 1, 70), (3 * SECOND, 75), (6 * SECOND, 80), (12 * SECOND, 90)] {
@@ -27,13 +27,13 @@ fn each_second_brings_back_a_sixtieth_of_the_rate() {
 }
 
 /// Reporters with numbers of their own, each some microseconds after the one before.
-fn reports() -> impl Strategy<Value = Vec<(SlowDown, i64)>> {
+fn reports() -> impl Strategy<Value = Vec<(SlowDown, u64, i64)>> {
     let recovers = prop_oneof![SECOND..20 * SECOND, SECOND..86_400 * SECOND];
     let how = (1..100_u8, 1..100_u8, recovers, 0..3 * SECOND).prop_map(|(percent, least, recovers, cool_down)| {
         let [recovers, cool_down] = [recovers, cool_down].map(|span| Duration::from_micros(span.unsigned_abs()));
         SlowDown::new().percent(percent).least_percent(least).recovers(recovers).cool_down(cool_down)
     });
-    vec((how, 0..30 * SECOND), 2..8)
+    vec((how, prop_oneof![Just(0), 0..2_000_000_u64], 0..30 * SECOND), 2..8)
 }
 
 proptest! {
@@ -41,9 +41,9 @@ proptest! {
     #[test]
     fn a_report_makes_the_share_larger_at_no_later_instant(reports in reports(), later in vec(0.0..1.1, 32)) {
         let (mut last, mut now) = (None::<SlowedRate>, 0);
-        for (how, after) in reports {
+        for (how, forgets, after) in reports {
             now += after;
-            let next = SlowedRate::reported(last, &how, at(now));
+            let next = SlowedRate::reported(last, &how, Duration::from_micros(forgets), at(now));
             let share = |slowed: SlowedRate, micros| slowed.share_at(at(micros)).unwrap_or(SlowedRate::WHOLE);
             let end = next.ends_at.micros() - now;
             #[expect(clippy::cast_possible_truncation, clippy::cast_precision_loss, reason = "about so much later")]
@@ -65,7 +65,7 @@ proptest! {
         starts_at in -1_000 * SECOND..1_000 * SECOND,
         (span, passed) in (1..90_000 * SECOND).prop_flat_map(|span| (Just(span), 0..span)),
     ) {
-        let slowed = SlowedRate { share, starts_at: at(starts_at), ends_at: at(starts_at + span) };
+        let slowed = SlowedRate { share, starts_at: at(starts_at), ends_at: at(starts_at + span), forgotten_at: None };
         let present = slowed.share_at(at(starts_at + passed)).unwrap();
         let [lost, back] = [SlowedRate::WHOLE - share, present - share].map(i64::from);
         let on_line = i128::from(lost) * i128::from(passed / SECOND * SECOND);

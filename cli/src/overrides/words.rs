@@ -42,6 +42,7 @@ pub(crate) fn words(said: &Override, now: DateTime<Utc>) -> String {
                 (spec.capacity, spec.max_reserved) = (Some(capacity), max_reserved);
             }))
         }
+        Effect::Slowed { share: 1_000_000 } => "not slowed down, for few calls have failed".to_owned(),
         Effect::Slowed { share } => {
             let present = said.share(now).unwrap_or(share);
             format!("slowed down to {} % of its rate", f64::from(present / 1_000) / 10.0)

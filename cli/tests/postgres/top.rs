@@ -67,7 +67,7 @@ async fn eighty_columns_show_limit_key_debt_and_slow_down() {
         gate.debit(limit.key(key).cost(cost)).await.unwrap();
     }
     let report = "select tollgate.slow_down('outgoing_messages_minute', 'customer-00000000000017', percent => 49,
-                                            recovers => '1 day')";
+                                            recovers => '1 day', forgets => '0')";
     sqlx::raw_sql(report).execute(&mut world.connect_as(OWNER).await).await.unwrap();
     let limits = ["minute", "day"].map(|name| {
         let numbers = "kind = 'token_bucket'\nrate = 100000\nper = '1d'\nmax_reserved = 9000000\n";

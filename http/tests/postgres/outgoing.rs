@@ -52,7 +52,7 @@ async fn layer(world: &World) -> (OutgoingLayer, Overrides) {
     let overrides = Overrides::watch(one_connection(world.url().parse().unwrap()).await).await.unwrap();
     let gate = Gate::builder(world.pool.clone()).overrides(&overrides).build();
     let layer = OutgoingLayer::new(gate, overrides.clone(), THEIRS.global()).timeout(SECOND);
-    (layer.slow_down(SlowDown::new().recovers(DAY)), overrides)
+    (layer.slow_down(SlowDown::new().recovers(DAY).forgets(Duration::ZERO)), overrides)
 }
 
 /// Sends calls until the report of one is known. A machine that is busy may give one up.

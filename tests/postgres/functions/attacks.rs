@@ -124,6 +124,7 @@ async fn no_body_names_a_relation_or_a_type_without_its_schema() {
         "d",
         "ends_at",
         "errcode",
+        "forgets",
         "inserted",
         "items",
         "kept",

@@ -29,6 +29,7 @@ async fn a_report_that_is_wrong_has_a_name_before_sql() {
         assert_eq!(fault(TEN, how.recovers(span)).await, SlowDownFault::Recovers);
     }
     assert_eq!(fault(TEN, how.cool_down(DAY + SECOND)).await, SlowDownFault::CoolDown);
+    assert_eq!(fault(TEN, how.forgets(DAY + SECOND)).await, SlowDownFault::Forgets);
     assert_eq!(fault(Limit::wallet("money"), how).await, SlowDownFault::Kind(LimitKind::Wallet));
     assert_eq!(fault(Limit::monthly("llm", 9), how).await, SlowDownFault::Kind(LimitKind::Monthly));
     assert_eq!(fault(Limit::billing("llm", 9), how).await, SlowDownFault::Kind(LimitKind::Billing));
@@ -67,6 +68,8 @@ async fn a_report_that_is_wrong_is_an_error_of_our_class_in_sql() {
         "slow_down('x', 'k', recovers => null)",
         "slow_down('x', 'k', cool_down => '-1 s')",
         "slow_down('x', 'k', cool_down => null)",
+        "slow_down('x', 'k', forgets => '-1 s')",
+        "slow_down('x', 'k', forgets => '2 days')",
         "slow_down('money', 'k')",
         "slow_down('bill', 'k')",
         "pause('bill', 'k', lasting => '1 s')",
@@ -172,7 +175,7 @@ async fn a_reporter_may_report_and_nothing_else() {
     for wrong in [
         "select tollgate.set_override('ten', 'k', 'deny', reason => 'x')",
         "select tollgate.remove_override('ten', 'k', label => 'pause')",
-        "select tollgate._report('ten', 'k', 'x', 'deny', null, now(), now(), 'x', now())",
+        "select tollgate._report('ten', 'k', 'x', 'deny', null, now(), now(), now(), null, 'x', now())",
         "delete from tollgate.overrides",
     ] {
         assert_eq!(fails(&mut conn, wrong).await, "42501", "{wrong}");

@@ -1,5 +1,7 @@
 //! Concurrency limits that follow the other side: reports leave a share of their `n`.
 
+use std::time::Duration;
+
 use tollgate::{DAY, Error, Gate, HOUR, Lease, Limit, Limiter, Overrides, Receipt, SECOND, SlowDown, Tokens};
 
 use super::slow_down::{SLOWLY, reporters, slowed};
@@ -63,7 +65,7 @@ async fn slots_come_back_one_by_one() {
 async fn whoever_waits_gets_a_slot_that_comes_back() {
     let (world, overrides) = reporters().await;
     let gate = patient(&world.pool).overrides(&overrides).build();
-    let brief = SlowDown::new().percent(1).least_percent(1).recovers(2 * SECOND);
+    let brief = SlowDown::new().percent(1).least_percent(1).recovers(2 * SECOND).forgets(Duration::ZERO);
     overrides.slow_down(SLOTS.global(), &brief).await.unwrap();
     let _first = held(&gate).await.unwrap();
     drop(soon(gate.acquire_within(SLOTS.global(), HOUR)).await.unwrap().granted().unwrap());

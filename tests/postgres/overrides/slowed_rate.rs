@@ -18,11 +18,11 @@ async fn a_report_cuts_the_rate_in_the_function_as_in_the_core() {
     let mut conn = world.connect_as(OWNER).await;
     let slowed = |said: &Override| {
         let instants = [Some(said.starts_at), said.ends_at].map(|at| Timestamp::from(at.unwrap()));
-        SlowedRate { share: share(said), starts_at: instants[0], ends_at: instants[1] }
+        SlowedRate { share: share(said), starts_at: instants[0], ends_at: instants[1], forgotten_at: None }
     };
     let mut dice = fastrand::Rng::new();
     let first = overrides.slow_down(THEIRS.global(), &SLOWLY).await.unwrap();
-    assert_eq!(slowed(&first), SlowedRate::reported(None, &SLOWLY, first.starts_at.into()));
+    assert_eq!(slowed(&first), SlowedRate::reported(None, &SLOWLY, Duration::ZERO, first.starts_at.into()));
     for _ in 0..200 {
         let (percent, floor, recovers) = (dice.u8(1..100), dice.u8(1..100), dice.u64(1_000_000..86_400_000_000));
         let how = SlowDown::new().percent(percent).least_percent(floor).recovers(Duration::from_micros(recovers));
@@ -31,20 +31,25 @@ async fn a_report_cuts_the_rate_in_the_function_as_in_the_core() {
         let (ago, lasting) = (dice.i64(-20_000_000..40_000_000), dice.i64(0..60_000_000) * [1, 1_000][dice.usize(..2)]);
         // Citus updates a table of which each node has a copy by constants alone.
         let now = now(&world).await;
+        let forgets = if ago < 0 { 0 } else { dice.u64(0..10_000_000) };
+        let forgotten = dice.bool().then(|| now + TimeDelta::microseconds(dice.i64(-1_000_000..20_000_000)));
         let [from, until] = [-ago, lasting + 1_000_000 - ago].map(|after| now + TimeDelta::microseconds(after));
-        let sql = "update tollgate.overrides set rate = $1, starts_at = $2, set_at = $2, ends_at = $3";
-        let last = sqlx::query(sql).bind(dice.i64(1..1_000_000)).bind(from).bind(until);
+        let sql =
+            "update tollgate.overrides set rate = $1, starts_at = $2, set_at = $2, ends_at = $3, forgotten_at = $4";
+        let last = sqlx::query(sql).bind(dice.i64(1..1_000_001)).bind(from).bind(until).bind(forgotten);
         last.execute(&mut conn).await.unwrap();
         let last = slowed(&Overrides::read(&mut conn).await.unwrap().all()[0]);
+        let last = SlowedRate { forgotten_at: forgotten.map(Timestamp::from), ..last };
         // Asked by SQL, for the process may know of an earlier cut.
-        let sql =
-            "select starts_at from tollgate.slow_down('theirs', null, true, $1, $2, $3 * interval '1 microsecond')";
-        let report = sqlx::query_scalar(sql).bind(i32::from(percent)).bind(i32::from(floor)).bind(recovers as f64);
-        let at: DateTime<Utc> = report.fetch_one(&mut conn).await.unwrap();
-        let found = Overrides::read(&mut conn).await.unwrap();
+        let sql = "select set_at, forgotten_at from tollgate.slow_down('theirs', null, true, $1, $2,
+                 $3 * interval '1 microsecond', forgets => $4 * interval '1 microsecond')";
+        let report = sqlx::query_as(sql).bind(i32::from(percent)).bind(i32::from(floor)).bind(recovers as f64);
+        let (at, forgotten): (DateTime<Utc>, Option<DateTime<Utc>>) =
+            report.bind(forgets as f64).fetch_one(&mut conn).await.unwrap();
+        let found = slowed(&Overrides::read(&mut conn).await.unwrap().all()[0]);
         assert_eq!(
-            slowed(&found.all()[0]),
-            SlowedRate::reported(Some(last), &how, at.into()),
+            SlowedRate { forgotten_at: forgotten.map(Timestamp::from), ..found },
+            SlowedRate::reported(Some(last), &how, Duration::from_micros(forgets), at.into()),
             "{how:?} after {last:?}"
         );
     }
@@ -83,7 +88,12 @@ async fn a_report_does_not_end_the_slow_down_of_another_sooner() {
     let (world, overrides) = reporters().await;
     let now = now(&world).await;
     slowed(&world, "", 100_000, now, now + HOUR).await;
-    let quick = SlowDown::new().percent(99).least_percent(99).recovers(SECOND).cool_down(Duration::ZERO);
+    let quick = SlowDown::new()
+        .percent(99)
+        .least_percent(99)
+        .recovers(SECOND)
+        .cool_down(Duration::ZERO)
+        .forgets(Duration::ZERO);
     let said = overrides.slow_down(THEIRS.global(), &quick).await.unwrap();
     assert!(share(&said) <= 101_000 && said.ends_at >= Some(now + HOUR), "{said:?}");
 }

@@ -70,10 +70,10 @@ async fn a_slow_down_has_a_share_of_the_rate_and_an_end() {
     let world = World::new().await;
     let mut conn = owner(&world).await;
     let fault = "slowed_has_a_share_of_the_rate_and_an_end";
-    for rate in ["1", "999999"] {
+    for rate in ["1", "1000000"] {
         OVERRIDES.expect_taken(&mut conn, &[&with(&SLOWED, &[("rate", rate)])]).await;
     }
-    for change in [("rate", "0"), ("rate", "1000000"), ("ends_at", "'infinity'")] {
+    for change in [("rate", "0"), ("rate", "1000001"), ("ends_at", "'infinity'")] {
         OVERRIDES.expect_refused(&mut conn, &[(fault, &with(&SLOWED, &[change]))]).await;
     }
     // Without a share it has as many nulls as its neighbour without a kind.

@@ -46,7 +46,7 @@ fn play(limit: &Limit, events: &[Event]) -> Vec<(i64, i64, i64)> {
     for event in events {
         now += event.gap * 1_000;
         if event.is_cut {
-            slowed = Some(SlowedRate::reported(slowed, &THEIRS, at(now)));
+            slowed = Some(SlowedRate::reported(slowed, &THEIRS, Duration::ZERO, at(now)));
         }
         let applied = slowed.and_then(|slowed| slowed.applied(limit, at(now))).unwrap_or_default();
         let share = i64::from(applied.share.unwrap_or(SlowedRate::WHOLE));

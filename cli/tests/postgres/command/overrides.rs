@@ -377,7 +377,8 @@ async fn a_key_is_forgotten_in_all_limits_and_nobody_else() {
 async fn a_slow_down_is_shown_and_lifted() {
     let world = World::new().await;
     let told = |args: &[&str]| stdout(&command(&world, args));
-    let report = "select tollgate.slow_down('send_message', 'ada', percent => 49, recovers => '1 day')";
+    let report = "select tollgate.slow_down('send_message', 'ada', percent => 49, recovers => '1 day',
+                                            forgets => '0')";
     sqlx::raw_sql(report).execute(&mut world.connect_as(OWNER).await).await.unwrap();
     told(&["consume", "send_message", "ada"]);
     let listed = told(&["override", "list"]);
