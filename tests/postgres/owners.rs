@@ -79,7 +79,7 @@ impl Stranger {
                 migrate::status(&mut conn).await.map(drop),
                 migrate::validate(&mut conn).await,
             ] {
-                let Err(MigrateError::Strangers { what }) = refused else { panic!("{things:?}: {refused:?}") };
+                let Err(MigrateError::Strangers { what, .. }) = refused else { panic!("{things:?}: {refused:?}") };
                 assert_eq!(things.iter().find(|thing| !what.contains(thing)), None, "{what:?}");
             }
             let refused = sqlx::raw_sql(AssertSqlSafe(migrate::sql())).execute(&mut conn).await.unwrap_err();

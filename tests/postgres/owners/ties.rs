@@ -105,7 +105,7 @@ impl Stranger {
             migrate::validate(&mut conn).await,
             migrate::distribute(&mut conn, 8, migrate::Buckets::Colocated).await.map(drop),
         ] {
-            let Err(MigrateError::Strangers { what }) = refused else { panic!("{refused:?}") };
+            let Err(MigrateError::Strangers { what, .. }) = refused else { panic!("{refused:?}") };
             for thing in things {
                 assert!(what.iter().any(|what| what.starts_with(thing.as_ref())), "{}: {what:?}", thing.as_ref());
             }
