@@ -54,7 +54,7 @@ impl Report {
         let kind = |row: &Row| (row.scene.workload, row.scene.storage);
         let scenes = self.rows.chunk_by(|one, next| kind(one) == kind(next)).filter_map(|rows| {
             let scenes = || rows.iter().map(|row| row.scene);
-            scenes().find(|scene| scene.callers == 64).or_else(|| scenes().last())
+            scenes().find(|scene| scene.callers == 64).or_else(|| scenes().next_back())
         });
         let shown = scenes.filter(|scene| OVERVIEW.contains(&scene.workload)).map(|scene| {
             let figures = COLUMNS.map(|contender| number(self.figures(scene, contender).map(figure)));
