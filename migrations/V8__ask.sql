@@ -84,14 +84,15 @@ begin
             is_lost := true;
         end if;
     end if;
-    max_debt := case when leaving is not null then -tollgate._tokens(leaving)
+    -- A meter refuses nobody.
+    max_debt := case when leaving is not null and d.kind <> 'meter' then -tollgate._tokens(leaving)
                      -- A look at the balance is answered, however deep the debt is.
                      when reserving and looking then 0
                      when reserving or d.flow = 'w' then d.max_reserved else 0 end;
     if up_to is not null then
         part := tollgate._tokens(up_to);
     end if;
-    if up_to is not null and (part between 1 and micros) is not true or leaving is not null and max_debt is null then
+    if up_to is not null and (part between 1 and micros) is not true or leaving is not null and tollgate._tokens(leaving) is null then
         raise exception using errcode = 'TG002', message = format(
             'limit %L: up_to is nothing or more than the cost, or leaving is no amount', limit_name);
     end if;

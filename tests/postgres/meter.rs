@@ -2,11 +2,11 @@
 
 use std::collections::BTreeMap;
 
-use tollgate::{HOUR, Limit, Limiter, Overrides, Source, Tokens};
+use tollgate::{HOUR, Limit, Limiter, Overrides, Source, Tokens, split};
 
 use crate::functions::fails;
 use crate::gate::stage::{EVER, pool};
-use crate::teller::run;
+use crate::teller::{run, tokens};
 use crate::world::{OWNER, World, patient, sweeper};
 
 const BUDGET: Limit = Limit::fixed_window("budget", 150, EVER);
@@ -89,4 +89,24 @@ async fn no_override_applies_to_a_meter_and_nobody_resets_it_by_sql() {
         assert_eq!(balance, -17, "{key}");
         assert_eq!(fails(&mut conn, &format!("select tollgate.reset('usage', '{key}')")).await, "TG002");
     }
+}
+
+/// By every door.
+#[tokio::test]
+async fn a_meter_refuses_nobody_whatever_should_stay_behind() {
+    let world = World::new().await;
+    let mut conn = world.connect_as(OWNER).await;
+    run(&mut conn, "select tollgate.define('usage', 'meter')").await;
+    let asked = || USAGE.key(1).cost(5).leaving(1_000);
+    let (gate, mut tx) = (patient(&pool(&world.url(), 1).await).build(), world.pool.begin().await.unwrap());
+    Limiter::new().consume(&mut tx, asked()).await.unwrap().granted().unwrap();
+    tx.commit().await.unwrap();
+    gate.consume(split(5, [BUDGET.key(1), asked()])).await.unwrap().granted().unwrap();
+    for part in [asked(), asked().up_to(1)] {
+        assert_eq!(gate.consume(part).await.unwrap().granted().unwrap().amount, tokens(5));
+    }
+    let granted = "select granted from tollgate.consume('usage', '1', 5, leaving => 1000)";
+    assert!(sqlx::query_scalar::<_, bool>(granted).fetch_one(&mut conn).await.unwrap());
+    assert_eq!(fails(&mut conn, "select tollgate.consume('usage', '1', 5, leaving => 'NaN')").await, "TG002");
+    assert_eq!(gate.balance(USAGE.key(1)).await.unwrap().used, tokens(20));
 }

@@ -7,6 +7,7 @@ use super::alternatives::exceeded;
 use crate::algebra::{Ask, Position};
 use crate::call::{Asked, Call, CallError, Drawn, Keeping, Request, Wanted};
 use crate::error::Error;
+use crate::limit::LimitKind;
 use crate::plan::rows::RowId;
 use crate::plan::stored_call::{CallKind, CallSlot};
 use crate::plan::target::{Item, Target};
@@ -120,7 +121,7 @@ impl Sum {
             return fault(CallError::PartsDiffer);
         }
         let ask = if self.kind == CallKind::Reserve { Ask::reserve } else { Ask::consume };
-        let mut action = ask(cost).at_least(least).with_floor(leaving);
+        let mut action = ask(cost).at_least(least).with_floor(leaving.filter(|_| limit.kind != LimitKind::Meter));
         if self.kind == CallKind::Ahead {
             action = action.for_prefetch();
         }
