@@ -48,9 +48,12 @@ pub enum CallError {
     /// The least part of [`Request::up_to`](crate::Request::up_to) is zero, or more than the cost.
     #[error("`up_to` asks for nothing, or for more than the cost (say from one token to the cost)")]
     Least,
-    /// The requests have different costs, and one actual cost cannot settle them. A [`Stream`](crate::Stream) settles
-    /// at one cost, too.
-    #[error("different costs cannot be settled for one (use `settle_each`, or mark what stays as `flat`)")]
+    /// The requests have different costs, and one actual cost cannot settle them. Nothing is settled. A
+    /// [`Stream`](crate::Stream) settles at one cost, too.
+    #[error(
+        "one cost cannot settle requests of different costs (mark each that counts no tokens as `flat()` where it is \
+         asked, or give every request its cost by `settle_each`)"
+    )]
     MixedCosts,
     /// The call has no requests, or one of its alternatives or a [`split`](crate::split) has none. An empty list of
     /// limits grants nothing, so skip the call where nothing is limited.

@@ -159,8 +159,8 @@ impl Request {
         Self { leaving, ..self }
     }
 
-    /// Leaves this request as it was charged when its call is settled at one cost, or lapses. For a stream that counts
-    /// tokens, mark the request that counts the call itself.
+    /// Leaves this request as it was charged when its call is settled at one cost, or lapses. Mark the request that
+    /// counts the call itself, beside those that count tokens: `settle` and a stream bring all others to one cost.
     pub fn flat(mut self) -> Self {
         self.flat = true;
         self
