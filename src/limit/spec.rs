@@ -267,7 +267,8 @@ impl LimitKind {
 
     /// Whether it can be slowed down. Of a month's tokens all come at once, so a lower rate for an hour would change
     /// nothing, or cut what the turn of the month brings.
-    pub(crate) const fn can_slow(self) -> bool {
+    #[must_use]
+    pub const fn can_slow(self) -> bool {
         self.has_period()
     }
 }

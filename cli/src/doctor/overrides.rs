@@ -63,6 +63,15 @@ fn finding(said: &Override, limits: Option<&Limits>) -> Option<Finding> {
                 "Remove it, or set it again by the present definition.",
             ))
         }
+        Effect::Slowed { .. } => {
+            let kind = kind.filter(|kind| !kind.can_slow())?;
+            Some(Finding::warning(
+                "overrides",
+                format!("the {} is a slow-down and does not apply to this {kind}", what(said)),
+                "A limit of this kind has no rate that could be slowed down.",
+                "Remove it with `tollgate override remove`, or let it end.",
+            ))
+        }
         _ => None,
     }
 }

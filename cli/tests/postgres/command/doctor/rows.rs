@@ -172,7 +172,10 @@ async fn overrides_that_cannot_be_read_or_do_not_apply_are_named() {
              select 'send_message', v.*, 'epoch', 'infinity', 'x', 'y', 'epoch'
                from (values ('ada', 'odd', 'ban', null, null::int8, null::int8, null::int8, null::int8),
                             ('', 'old', 'numbers', 'fixed_window', 1, 1, 1, 0),
-                            ('b', '', 'numbers', 'leaky', 1, 1, 1, 0)) v",
+                            ('b', '', 'numbers', 'leaky', 1, 1, 1, 0)) v;
+             select tollgate.define('llm_month', 'monthly', 100);
+             insert into tollgate.overrides (name, key, label, effect, rate, starts_at, ends_at, reason, set_by, set_at)
+             values ('llm_month', '', 'slowdown', 'slowed', 500000, 'epoch', '9999-01-01', 'x', 'y', 'epoch')",
         )
         .await;
     expect(&world, &["--limits", EXAMPLE], "overrides", "error", "for ada with label \"odd\" cannot be read");
@@ -184,6 +187,8 @@ async fn overrides_that_cannot_be_read_or_do_not_apply_are_named() {
         "{found:?}"
     );
     assert!(what("1 override of a kind of limit"), "{found:?}");
+    let slowed = "for every key with label \"slowdown\" is a slow-down and does not apply to this monthly limit";
+    expect(&world, &[], "overrides", "warning", slowed);
 }
 
 #[tokio::test]
