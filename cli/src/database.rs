@@ -135,7 +135,8 @@ pub(crate) async fn read_only(
 }
 
 const BEGIN: &str = "begin isolation level read committed read write";
-const OWN: &str = "set local row_security = off; set local role to default; set local statement_timeout to default; \
+/// A timeout for statements that was left counts until it is replaced, so that one comes first.
+const OWN: &str = "set local statement_timeout to default; set local row_security = off; set local role to default; \
                    set local lock_timeout to default; set local idle_in_transaction_session_timeout to default";
 
 /// The time of the database's clock.

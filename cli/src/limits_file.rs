@@ -6,7 +6,7 @@ use std::time::Duration;
 use sqlx::PgConnection;
 use tollgate::{Limit, LimitKind, LimitSpec, Limits, Span, Storage, Tokens};
 
-use crate::database::DatabaseArgs;
+use crate::database::{DatabaseArgs, read_only};
 use crate::error::CommandError;
 use crate::output::{printable, tell};
 use crate::storage;
@@ -32,7 +32,7 @@ impl LimitsArgs {
         if let Some(limits) = self.load()? {
             return Ok(Some(limits));
         }
-        Ok(Limits::from_table(conn).await.ok().filter(|limits| !limits.is_empty()))
+        Ok(of_table(conn).await.ok().filter(|limits| !limits.is_empty()))
     }
 
     /// The definition of one limit, which must be in the file.
@@ -50,7 +50,7 @@ impl LimitsArgs {
     pub(crate) async fn limit(&self, name: &str, database: &DatabaseArgs) -> Result<Limit, CommandError> {
         let file = self.load()?;
         let of_file = file.as_ref().map(|file| file.get(name)).transpose()?;
-        let table = Limits::from_table(&mut database.connect().await?).await;
+        let table = of_table(&mut database.connect().await?).await;
         let Some(limit) = of_file else {
             return match table?.get(name) {
                 Ok(limit) => Ok(limit.clone()),
@@ -65,6 +65,14 @@ impl LimitsArgs {
         Ok(limit.clone())
     }
 }
+
+/// The limits of the table, by no setting that another client of a pooler left.
+pub(crate) async fn of_table(conn: &mut PgConnection) -> Result<Limits, CommandError> {
+    Ok(Limits::from_table(&mut *read_only(conn, PATIENCE).await?).await?)
+}
+
+/// How long the server may take for the definitions.
+const PATIENCE: Duration = Duration::from_secs(10);
 
 /// The error for a limit that neither a limits file nor the table defines.
 pub(crate) fn not_known(name: &str) -> CommandError {

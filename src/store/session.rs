@@ -101,7 +101,9 @@ pub(crate) async fn expect_sound(conn: &mut PgConnection, needs: Right) -> Resul
         return Err(sqlx::Error::InvalidSavePointStatement);
     }
     let role = format!("select where not case when {} then '{ROLE}' else 'on' end::bool", needs.is_lacking());
-    sqlx::raw_sql(AssertSqlSafe(format!("{IDLE} {role}"))).execute(conn).await.map(drop)
+    // A new process of the server takes milliseconds for the first look at its catalogue.
+    let patience = "set local statement_timeout to default;";
+    sqlx::raw_sql(AssertSqlSafe(format!("{patience} {IDLE} {role}"))).execute(conn).await.map(drop)
 }
 
 /// Begins a transaction of our own, under these settings, which begin with its mode. If it fails, the session is not to
@@ -115,7 +117,7 @@ pub(crate) async fn begin<'c>(
 
 /// The statements before one of the simple protocol, with which they are a transaction of their own.
 pub(crate) fn alone(settings: &str) -> String {
-    format!("{IDLE} {settings}")
+    format!("{settings} {IDLE}")
 }
 
 /// A right without which our statements fail.
@@ -197,8 +199,9 @@ pub(crate) fn tell_of(error: &Error) {
     }
 }
 
-/// The settings that a session began with, for work without bounds of its own.
-pub(crate) const DEFAULTS: &str = "set local lock_timeout to default; set local statement_timeout to default; \
+/// The settings that a session began with, for work without bounds of its own. A timeout for statements that was left
+/// counts from the beginning of the message until the statement behind the one that ends it, so that one comes first.
+pub(crate) const DEFAULTS: &str = "set local statement_timeout to default; set local lock_timeout to default; \
                                    set local idle_in_transaction_session_timeout to default;";
 
 /// Yields no row, and fails in a transaction that is older than this message of the simple protocol. In a prepared

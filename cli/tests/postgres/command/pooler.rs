@@ -74,7 +74,11 @@ async fn the_command_goes_by_no_setting_that_another_client_of_the_pooler_left()
             if !matches!(command[0], "sweep" | "override") || command.contains(&"set") {
                 tollgate.args(["--limits", &file]);
             }
-            let output = run(&mut tollgate);
+            let mut output = run(&mut tollgate);
+            // On a busy machine a millisecond may be over before the message that brings the command's own settings.
+            if left.starts_with("statement_timeout") && text(&output.stderr).contains("canceling statement") {
+                output = run(&mut tollgate);
+            }
             if output.status.success() {
                 shown.push_str(" ok");
             } else {
