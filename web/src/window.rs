@@ -47,7 +47,9 @@ impl Window {
             LimitKind::Concurrency => (Counts::Held, rate),
             LimitKind::Monthly => (Counts::Kept(SHORTEST_MONTH), capacity + reserved + rate),
             LimitKind::Meter => (Counts::Ever, i64::MAX.into()),
-            _ => (Counts::Ever, funds + reserved),
+            LimitKind::Wallet => (Counts::Ever, funds + reserved),
+            // Nothing is granted of a billing limit: the page's calls name no period.
+            _ => (Counts::Ever, 0),
         };
         let mut window = Self { counts, start, bound, used: 0, counted: VecDeque::new(), points: Vec::new() };
         window.point(start.micros());

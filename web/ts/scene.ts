@@ -1,7 +1,10 @@
 // The page's experiment: two limits at most, on the same calls. The address of the page holds all of it but recorded
 // calls.
 
-/** The kinds of limits, as a limits file names them. */
+/**
+ * The kinds of limits that the page offers, as a limits file names them. Three are not among them: no month turns, and
+ * no period that a customer names, in the minutes that the page shows, and a meter refuses nobody.
+ */
 export const KINDS = [
   "token_bucket",
   "fixed_window",
