@@ -173,7 +173,7 @@ async fn a_migration_applied_from_another_text_is_an_error_with_its_name() {
     let mut conn = world.connect_as(OWNER).await;
     for failed in [migrate::run(&mut conn).await.map(drop), migrate::validate(&mut conn).await] {
         assert!(
-            matches!(&failed, Err(MigrateError::Edited { version: 2, name }) if name == "create_durable"),
+            matches!(&failed, Err(MigrateError::Edited { version: 2, name, .. }) if name == "create_durable"),
             "{failed:?}"
         );
     }
@@ -239,7 +239,7 @@ async fn a_damaged_schema_is_an_error_with_the_place() {
         world.sql(damage).await;
         let fault = migrate::validate(&mut world.connect_as(OWNER).await).await;
         assert!(
-            matches!(fault, Err(MigrateError::Damaged { table: t, column: c }) if (t, c) == (table, column)),
+            matches!(fault, Err(MigrateError::Damaged { table: t, column: c, .. }) if (t, c) == (table, column)),
             "{damage}: {fault:?}"
         );
     }
@@ -264,7 +264,7 @@ async fn whichever_column_is_lost_validation_names_it() {
         sqlx::raw_sql(AssertSqlSafe(lose)).execute(&mut *tx).await.unwrap();
         let fault = migrate::validate(&mut tx).await;
         assert!(
-            matches!(fault, Err(MigrateError::Damaged { table: t, column: c }) if (t, c) == (&*table, &*column)),
+            matches!(fault, Err(MigrateError::Damaged { table: t, column: c, .. }) if (t, c) == (&*table, &*column)),
             "{table}.{column}: {fault:?}"
         );
         tx.rollback().await.unwrap();

@@ -305,5 +305,5 @@ async fn an_overload_that_was_given_to_the_owner_is_an_edited_function() {
     )
     .await;
     let fault = migrate::validate(&mut conn).await;
-    assert!(matches!(&fault, Err(MigrateError::EditedFunction { name }) if name == "key"), "{fault:?}");
+    assert!(matches!(&fault, Err(MigrateError::EditedFunction { name, .. }) if name == "key"), "{fault:?}");
 }

@@ -59,11 +59,11 @@ async fn an_edited_function_is_an_error_with_its_name() {
     )
     .await;
     let edited = migrate::validate(&mut conn).await;
-    assert!(matches!(&edited, Err(MigrateError::EditedFunction { name }) if name == "_step"), "{edited:?}");
+    assert!(matches!(&edited, Err(MigrateError::EditedFunction { name, .. }) if name == "_step"), "{edited:?}");
     run(&mut conn, "drop function tollgate.cancel").await;
     let missing = migrate::validate(&mut conn).await;
     assert!(
-        matches!(&missing, Err(MigrateError::EditedFunction { name }) if name == "_step" || name == "cancel"),
+        matches!(&missing, Err(MigrateError::EditedFunction { name, .. }) if name == "_step" || name == "cancel"),
         "{missing:?}"
     );
 }

@@ -123,7 +123,7 @@ async fn two_definitions_of_one_name_are_refused() {
     let world = World::new().await;
     let two = [SEND, SEND.capacity(7)];
     let error = Tollgate::builder(world.pool.clone()).limits(&two).start().await.unwrap_err();
-    assert!(matches!(&error, StartError::TwoDefinitions { limit } if limit == "send"), "{error}");
+    assert!(matches!(&error, StartError::TwoDefinitions { limit, .. } if limit == "send"), "{error}");
     assert!(Limits::of(&two).unwrap_err().to_string().contains("\"send\" has two definitions"));
     start(&world, [&SEND, &SEND]).await;
 }

@@ -62,7 +62,7 @@ fn expect_shown(world: &World, page: &str, block: &str) {
     let (_, rest) = text.split_once(&format!("```console\n$ {block}")).expect(block);
     let shown = format!("$ {block}{}", rest.split("```").next().unwrap());
     let commands = shown.lines().filter_map(|line| line.strip_prefix("$ "));
-    let printed: String = commands.map(|line| format!("$ {line}\n{}", printed(world, line))).collect();
+    let printed = commands.map(|line| format!("$ {line}\n{}", printed(world, line))).collect::<Vec<_>>().concat();
     if std::env::var_os("UPDATE_SNAPSHOTS").is_some() {
         std::fs::write(&path, text.replace(&shown, &printed)).unwrap();
     } else {
