@@ -20,8 +20,13 @@ pub(super) struct Admission {
 impl Admission {
     /// Charges all limits together, or none.
     pub(super) async fn new(gate: &Gate, rules: Vec<AppliedRule>) -> Result<Self, NotServed> {
-        let call: Call = rules.iter().map(|rule| rule.asked.clone()).collect();
-        let lease = gate.acquire(call).await?.granted()?;
+        let lease = gate.acquire(call(&rules)).await?.granted()?;
+        Ok(Self { gate: gate.clone(), lease, rules })
+    }
+
+    /// The same, and waits for its turn.
+    pub(super) async fn within(gate: &Gate, rules: Vec<AppliedRule>, timeout: Duration) -> Result<Self, NotServed> {
+        let lease = gate.acquire_within(call(&rules), timeout).await?.granted()?;
         Ok(Self { gate: gate.clone(), lease, rules })
     }
 
@@ -62,6 +67,10 @@ impl Admission {
         }
         (grant, lease)
     }
+}
+
+fn call(rules: &[AppliedRule]) -> Call {
+    rules.iter().map(|rule| rule.asked.clone()).collect()
 }
 
 /// Tries again after an error that may pass and left nothing written, such as a full queue.

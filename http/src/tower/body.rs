@@ -7,7 +7,8 @@ use pin_project_lite::pin_project;
 use tollgate::{Charge, Lease};
 
 pin_project! {
-    /// The body of a response behind a [`TollgateLayer`](super::TollgateLayer). It keeps the request's tokens of
+    /// The body of a response behind a [`TollgateLayer`](super::TollgateLayer), or of an answer to an
+    /// [`OutgoingLayer`](super::OutgoingLayer). It keeps the request's tokens of
     /// concurrency limits until it is sent, or dropped, or nobody has asked for its next frame for three times the
     /// length of a lease.
     #[derive(Debug)]

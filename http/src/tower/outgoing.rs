@@ -5,19 +5,24 @@ use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
-use http::Response;
 use http::response::Parts;
+use http::{Response, request};
 use tokio::sync::Mutex;
 use tollgate::{Gate, MINUTE, Overrides, Request, SECOND, SlowDown};
 use tower_layer::Layer;
 use tower_service::Service;
 
+use super::admission::Admission;
+use super::body::Body;
+use super::key::MissingKey;
+use super::rule::{AppliedRule, Rule};
 use super::signs::Signs;
 use crate::{NotServed, Trouble};
 
 /// For calls **to** another service, whose rate follows that service. Each call waits for its turn at a limit. An answer
 /// that tells of [trouble](Trouble::of) slows the limit down for all processes. If it asks callers to wait, it pauses
-/// the limit for all of them.
+/// the limit for all of them. The tokens of a concurrency limit are held until the body of the answer is read to its
+/// end, or dropped. A [`Rule`] names keys, costs and settlements as it does for requests.
 ///
 /// Calls are made by a client that speaks tower with the types of `http`, such as hyper's. For another client, wait
 /// with [`Gate::wait`] and report with [`Trouble::report`].
@@ -38,7 +43,7 @@ use crate::{NotServed, Trouble};
 /// async fn outgoing(pool: sqlx::PgPool) -> Result<OutgoingLayer, tollgate::OverrideError> {
 ///     let overrides = Overrides::watch(pool.clone()).await?;
 ///     let gate = Gate::builder(pool).overrides(&overrides).build();
-///     Ok(OutgoingLayer::new(gate, overrides, THEIR_SERVICE.global()))
+///     Ok(OutgoingLayer::new(gate, overrides, THEIR_SERVICE))
 /// }
 /// # let _ = outgoing;
 /// ```
@@ -47,7 +52,9 @@ use crate::{NotServed, Trouble};
 pub struct OutgoingLayer {
     gate: Gate,
     overrides: Overrides,
-    request: Request,
+    follows: Rule,
+    others: Vec<Rule>,
+    missing_key: MissingKey,
     timeout: Duration,
     slow_down: SlowDown,
     longest_pause: Duration,
@@ -57,10 +64,44 @@ pub struct OutgoingLayer {
 }
 
 impl OutgoingLayer {
-    /// A layer whose calls each take this request's cost from its limit, and wait for it for a minute at most.
-    pub fn new(gate: Gate, overrides: Overrides, request: Request) -> Self {
-        let (slow_down, signs, reports) = (SlowDown::new(), Signs::default(), Arc::default());
-        Self { gate, overrides, request, timeout: MINUTE, slow_down, longest_pause: 5 * MINUTE, signs, reports }
+    /// A layer whose calls each take from this limit, which follows the service, and wait for it for a minute at most. A
+    /// report is about the key of its call.
+    ///
+    /// # Panics
+    ///
+    /// If the limit is a [billing](tollgate::Limit::billing) one and the rule names no period.
+    #[track_caller]
+    pub fn new(gate: Gate, overrides: Overrides, follows: impl Into<Rule>) -> Self {
+        Self {
+            gate,
+            overrides,
+            follows: follows.into().outgoing(),
+            others: Vec::new(),
+            missing_key: MissingKey::default(),
+            timeout: MINUTE,
+            slow_down: SlowDown::new(),
+            longest_pause: 5 * MINUTE,
+            signs: Signs::default(),
+            reports: Arc::default(),
+        }
+    }
+
+    /// Adds a limit that each call takes from, too, and that follows nothing. A call takes from all limits together, or
+    /// from none.
+    ///
+    /// # Panics
+    ///
+    /// As [`new`](Self::new).
+    #[track_caller]
+    pub fn limit(mut self, rule: impl Into<Rule>) -> Self {
+        self.others.push(rule.into().outgoing());
+        self
+    }
+
+    /// Sets what happens to a call that has no key for a limit.
+    pub fn missing_key(mut self, then: MissingKey) -> Self {
+        self.missing_key = then;
+        self
     }
 
     /// How long a call waits for its turn. A call that would have to wait longer fails at once.
@@ -108,18 +149,31 @@ impl OutgoingLayer {
         self
     }
 
-    async fn turn(&self) -> Result<(), NotServed> {
-        self.gate.wait(self.request.clone(), self.timeout).await?.granted()?;
-        Ok(())
+    /// The rules that apply to a call. The limit that follows the service comes first, and by itself.
+    fn applied(&self, call: &request::Parts) -> Result<(Option<Request>, Vec<AppliedRule>), NotServed> {
+        let follows = self.follows.apply(call, self.missing_key)?;
+        let followed = follows.as_ref().map(|rule| rule.asked.clone());
+        let others = self.others.iter().filter_map(|rule| rule.apply(call, self.missing_key).transpose());
+        let rules = follows.into_iter().map(Ok).chain(others).collect::<Result<_, _>>()?;
+        Ok((followed, rules))
+    }
+
+    /// `None` where no rule applies.
+    async fn turn(&self, rules: Vec<AppliedRule>) -> Result<Option<Admission>, NotServed> {
+        if rules.is_empty() {
+            return Ok(None);
+        }
+        Admission::within(&self.gate, rules, self.timeout).await.map(Some)
     }
 
     /// Reports trouble in a task, so that neither the caller nor his answer waits.
-    fn heed(&self, trouble: Trouble) {
-        let Self { overrides, request, slow_down, longest_pause, reports, .. } = self.clone();
+    fn heed(&self, trouble: Trouble, followed: Option<&Request>) {
+        let Some(followed) = followed.cloned() else { return };
+        let Self { overrides, slow_down, longest_pause, reports, .. } = self.clone();
         tokio::spawn(async move {
             let report = async {
                 let _turn = reports.lock().await;
-                trouble.at_most(longest_pause).report(&overrides, request, &slow_down).await
+                trouble.at_most(longest_pause).report(&overrides, followed, &slow_down).await
             };
             let report = tokio::time::timeout(SECOND, report).await.map_err(Box::<dyn Error>::from);
             if let Err(error) = report.and_then(|report| report.map_err(Box::from)) {
@@ -144,15 +198,15 @@ impl<S> Layer<S> for OutgoingLayer {
     }
 }
 
-impl<S, Req, Res> Service<Req> for Outgoing<S>
+impl<S, Req, Res> Service<http::Request<Req>> for Outgoing<S>
 where
-    S: Service<Req, Response = Response<Res>> + Clone + Send + 'static,
+    S: Service<http::Request<Req>, Response = Response<Res>> + Clone + Send + 'static,
     S::Future: Send,
     S::Error: std::error::Error + Send + 'static,
     Req: Send + 'static,
     Res: Send,
 {
-    type Response = Response<Res>;
+    type Response = Response<Body<Res>>;
     type Error = OutgoingError<S::Error>;
     type Future = Pin<Box<dyn Future<Output = Result<Self::Response, Self::Error>> + Send>>;
 
@@ -160,18 +214,22 @@ where
         self.inner.poll_ready(context).map_err(OutgoingError::Client)
     }
 
-    fn call(&mut self, request: Req) -> Self::Future {
+    fn call(&mut self, request: http::Request<Req>) -> Self::Future {
         // The client that was polled is ready, but its clone may not be.
         let clone = self.inner.clone();
         let mut inner = mem::replace(&mut self.inner, clone);
         let layer = self.layer.clone();
+        let (head, body) = request.into_parts();
+        let rules = layer.applied(&head);
+        let request = http::Request::from_parts(head, body);
         Box::pin(async move {
-            layer.turn().await.map_err(OutgoingError::NotSent)?;
+            let (followed, rules) = rules.map_err(OutgoingError::NotSent)?;
+            let admission = layer.turn(rules).await.map_err(OutgoingError::NotSent)?;
             let mut call = pin!(inner.call(request));
             let answer = if let Ok(answer) = tokio::time::timeout(layer.signs.latency, &mut call).await {
                 answer
             } else {
-                layer.heed(Trouble::default());
+                layer.heed(Trouble::default(), followed.as_ref());
                 call.await
             };
             let answer = answer.map(Response::into_parts);
@@ -180,9 +238,14 @@ where
                 Err(error) => layer.signs.in_error(error),
             };
             if let Some(trouble) = trouble {
-                layer.heed(trouble);
+                layer.heed(trouble, followed.as_ref());
             }
-            answer.map(|(head, body)| Response::from_parts(head, body)).map_err(OutgoingError::Client)
+            let (head, body) = answer.map_err(OutgoingError::Client)?;
+            let lease = match admission {
+                Some(admission) => Some(admission.settle(&head).await.1),
+                None => None,
+            };
+            Ok(Response::from_parts(head, Body::new(body, lease)))
         })
     }
 }

@@ -12,7 +12,8 @@ use crate::{NotServed, RepeatedField};
 /// One limit of a layer: the requests that it applies to, the bucket that it charges, and the costs of requests and
 /// responses.
 ///
-/// Defaults: all requests, the bucket of the peer's address, one token, whatever the response.
+/// Defaults: all requests, one token, whatever the response, and the bucket of the peer's address. For calls to another
+/// service ([`OutgoingLayer`](super::OutgoingLayer)) the default is one bucket for all.
 #[derive(Clone)]
 #[must_use = "a rule limits nothing until it is given to a layer"]
 pub struct Rule {
@@ -20,6 +21,7 @@ pub struct Rule {
     limit_by: Option<LimitOf>,
     /// `None` for the global key.
     key: Option<Arc<dyn ExtractKey>>,
+    names_key: bool,
     cost: CostOf,
     period: Option<PeriodOf>,
     when: OnRequest,
@@ -34,11 +36,11 @@ pub(super) type OnRequest = Arc<dyn Fn(&request::Parts) -> bool + Send + Sync>;
 type OnResponse = Arc<dyn Fn(&Request, &response::Parts) -> Option<Request> + Send + Sync>;
 
 impl Rule {
-    /// A limit whose key is the peer's address. Each request costs one token.
+    /// A limit with the default key. Each request costs one token.
     pub fn new(limit: Limit) -> Self {
         let key = Some(Arc::new(ClientAddress::peer()) as Arc<dyn ExtractKey>);
         let (cost, when) = (Arc::new(|asked, _: &_| asked), Arc::new(|_: &_| true));
-        Self { limit, limit_by: None, key, cost, period: None, when, settle: None }
+        Self { limit, limit_by: None, key, names_key: false, cost, period: None, when, settle: None }
     }
 
     /// Chooses the limit from the request, for example from the plan that an earlier layer has put into its extensions.
@@ -53,13 +55,21 @@ impl Rule {
     /// Sets the key of the bucket that is charged.
     pub fn key(mut self, key: impl ExtractKey) -> Self {
         self.key = Some(Arc::new(key));
+        self.names_key = true;
         self
     }
 
     /// Charges one bucket for all requests together.
     pub fn global(mut self) -> Self {
         self.key = None;
+        self.names_key = true;
         self
+    }
+
+    /// The rule for calls to another service, which have no peer.
+    pub(super) fn outgoing(self) -> Self {
+        self.expect_period();
+        if self.names_key { self } else { self.global() }
     }
 
     /// Sets how many tokens each request costs, as [`Request::cost`] does.

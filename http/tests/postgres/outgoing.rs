@@ -8,17 +8,18 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use axum::Router;
-use axum::http::{HeaderMap, StatusCode};
+use axum::http::request::Parts;
+use axum::http::{HeaderMap, Request, Response, StatusCode};
 use axum::routing::any;
 use futures_util::FutureExt;
 use futures_util::future::BoxFuture;
 use sqlx::AssertSqlSafe;
 use tollgate::migrate::{Callers, grants};
 use tollgate::{
-    DAY, Effect, Gate, Key, Limit, MINUTE, NewOverride, Override, OverrideError, Overrides, SECOND, SlowDown,
+    DAY, Effect, Gate, HOUR, Key, Limit, MINUTE, NewOverride, Override, OverrideError, Overrides, SECOND, SlowDown,
 };
 use tollgate_http::NotServed;
-use tollgate_http::tower::{OutgoingError, OutgoingLayer};
+use tollgate_http::tower::{OutgoingError, OutgoingLayer, Rule};
 use tower::{Service, ServiceBuilder, ServiceExt, service_fn};
 
 use crate::served::{Served, http_1};
@@ -42,16 +43,18 @@ async fn theirs(calls: &Arc<AtomicUsize>) -> Served {
 
 /// Sends a call through the layer, as a client that speaks HTTP would.
 async fn send(layer: OutgoingLayer, url: String) -> Result<u16, OutgoingError<reqwest::Error>> {
-    let client = service_fn(async |url: String| http_1().get(url).send().await.map(http::Response::from));
+    let client =
+        service_fn(async |call: Request<()>| http_1().get(call.uri().to_string()).send().await.map(Response::from));
     let mut client = ServiceBuilder::new().layer(layer).service(client);
-    client.ready().await?.call(url).await.map(|response| response.status().as_u16())
+    let call = Request::get(url).body(()).unwrap();
+    client.ready().await?.call(call).await.map(|response| response.status().as_u16())
 }
 
 /// Reports go over one connection, so one comes after another.
 async fn layer(world: &World) -> (OutgoingLayer, Overrides) {
     let overrides = Overrides::watch(one_connection(world.url().parse().unwrap()).await).await.unwrap();
     let gate = Gate::builder(world.pool.clone()).overrides(&overrides).build();
-    let layer = OutgoingLayer::new(gate, overrides.clone(), THEIRS.global()).timeout(SECOND);
+    let layer = OutgoingLayer::new(gate, overrides.clone(), THEIRS).timeout(SECOND);
     (layer.slow_down(SlowDown::new().recovers(DAY).forgets(Duration::ZERO)), overrides)
 }
 
@@ -118,8 +121,8 @@ async fn each_sign_of_trouble_can_be_off_or_on() {
     let (layer, overrides) = layer(&world).await;
     let deaf = layer.clone().slow_down(SlowDown::new().percent(1)).heed_answers(false).heed_errors(false);
     let fails = |layer: &OutgoingLayer, kind: ErrorKind| {
-        let client = service_fn(move |(): ()| ready(Err::<http::Response<()>, _>(std::io::Error::from(kind))));
-        ServiceBuilder::new().layer(layer.clone()).service(client).oneshot(())
+        let client = service_fn(move |_: Request<()>| ready(Err::<Response<()>, _>(std::io::Error::from(kind))));
+        ServiceBuilder::new().layer(layer.clone()).service(client).oneshot(Request::default())
     };
     send(deaf.clone(), theirs.url("/503?60")).await.unwrap();
     for kind in [ErrorKind::TimedOut, ErrorKind::ConnectionReset] {
@@ -146,17 +149,57 @@ async fn each_sign_of_trouble_can_be_off_or_on() {
     }
     // The answer comes once the others know that it is late.
     let (late, known) = (deaf.slow_down(SlowDown::new()).heed_latency(Duration::ZERO), overrides.clone());
-    let client = service_fn(move |(): ()| {
+    let client = service_fn(move |_: Request<()>| {
         let known = known.clone();
         async move {
             while known.all().is_empty() {
                 tokio::time::sleep(Duration::from_millis(20)).await;
             }
-            Ok::<_, std::io::Error>(http::Response::new(()))
+            Ok::<_, std::io::Error>(Response::new(()))
         }
     });
     let client = ServiceBuilder::new().layer(late).service(client);
-    slowed(&|| client.clone().oneshot(()).map(|answer| drop(answer.unwrap())).boxed()).await;
+    slowed(&|| client.clone().oneshot(Request::default()).map(|answer| drop(answer.unwrap())).boxed()).await;
+}
+
+#[tokio::test]
+async fn a_call_has_keys_and_costs_and_several_limits() {
+    const AT_ONCE: Limit = Limit::concurrency("at_once", 2, HOUR);
+    const SPENT: Limit = Limit::token_bucket("spent", 100, DAY);
+    let world = World::new().await;
+    world.sql(&grants(SERVICE, Callers::Reporters)).await;
+    let (gate, overrides) = (world.gate(), Overrides::watch(world.pool.clone()).await.unwrap());
+    let account = |call: &Parts| Some(call.headers.get("account")?.to_str().ok()?.to_owned());
+    let spent = Rule::new(SPENT)
+        .cost_by(|call| if call.uri.path() == "/search" { 5 } else { 1 })
+        .refund_if(|answer| answer.status == StatusCode::SERVICE_UNAVAILABLE);
+    let layer =
+        OutgoingLayer::new(gate.clone(), overrides.clone(), Rule::new(THEIRS).key(account)).limit(spent).limit(AT_ONCE);
+    let client = service_fn(|call: Request<()>| {
+        let status = if call.uri().path() == "/503" { StatusCode::SERVICE_UNAVAILABLE } else { StatusCode::OK };
+        ready(Ok::<_, std::io::Error>(Response::builder().status(status).body(String::new()).unwrap()))
+    });
+    let client = ServiceBuilder::new().layer(layer).service(client);
+    let send = |account: &str, path: &str| {
+        let call = Request::get(path).header("account", account).body(()).unwrap();
+        client.clone().oneshot(call)
+    };
+    let left = async |limit: Limit| gate.balance(limit.global()).await.unwrap().remaining.whole();
+    let answer = send("ada", "/search").await.unwrap();
+    assert_eq!((left(SPENT).await, left(AT_ONCE).await), (95, 1));
+    drop(answer);
+    until(async || (left(AT_ONCE).await == 2).then_some(())).await;
+
+    let said = until(async || {
+        assert_eq!(send("ada", "/503").await.unwrap().status(), 503);
+        overrides.all().pop()
+    });
+    let said = said.await;
+    assert_eq!((&*said.limit, said.key), ("theirs", Some(Key::new("ada").unwrap())));
+    // A machine that is busy may give a charge back behind the answer.
+    until(async || (left(SPENT).await == 95).then_some(())).await;
+    let nobody = client.clone().oneshot(Request::default()).await;
+    assert!(matches!(nobody, Err(OutgoingError::NotSent(NotServed::NoKey(_)))), "{nobody:?}");
 }
 
 /// Somebody holds the lock of the limit's reports meanwhile.
