@@ -96,6 +96,13 @@ pub enum Error {
         /// The limit's name; of several limits, the first in lock order.
         limit: Cow<'static, str>,
     },
+    /// Citus moved a part to another node after the call had locked its rows, and others changed one of them there.
+    /// Nothing was written, and the caller's transaction is usable. A gate tries again by itself, a few times.
+    #[error("a row of limit {limit:?} was moved to another node and changed there before it was written (try again)")]
+    Moved {
+        /// The limit's name; of several limits, the first in lock order whose part was moved.
+        limit: Cow<'static, str>,
+    },
     /// The connection is in no transaction, although the caller vouched for one with
     /// [`BegunByHand`](crate::BegunByHand), or although sqlx counts one, which was ended by hand. Without a transaction
     /// no lock lasts until the decision is written. Nothing was taken.
@@ -219,6 +226,7 @@ impl Error {
             | Self::Key { limit, .. }
             | Self::Lapsed { limit }
             | Self::Locked { limit }
+            | Self::Moved { limit }
             | Self::OnceMismatch { limit }
             | Self::OutcomeUnknown { limit, .. }
             | Self::Overloaded { limit }

@@ -3,9 +3,10 @@
 
 use crate::algebra::State;
 use crate::answer::decision::Source;
+use crate::call::StoredCall;
 use crate::error::Error;
 use crate::plan::{Answer, CallWrite, Chosen, Outcome, Plan, RowId, RowWrite, draw};
-use crate::store::{Found, Store, unwritten};
+use crate::store::{Found, Held, Store, unwritten};
 
 /// One answer for each call of a plan, in their order.
 pub(crate) type Answers = Vec<Result<Answer, Error>>;
@@ -140,7 +141,7 @@ impl<'a> Execution<'a> {
         if !matches!(answers[..], [Ok(Answer::Granted { .. })]) {
             return Ok(None);
         }
-        self.save(&changes, &calls, found.xid).await?;
+        self.save((&states, &known), &changes, &calls, found.xid).await?;
         Ok(Some(answers))
     }
 
@@ -174,7 +175,7 @@ impl<'a> Execution<'a> {
         let Outcome { answers, changes, calls } = self.plan.decide(&found.states, &known, found.now);
         // Before the rows: if the caller goes away in between, the balance shows that the reset is to be repeated.
         self.store.remove_stale(&self.plan.stale()).await?;
-        self.save(&changes, &calls, found.xid).await?;
+        self.save((&found.states, &known), &changes, &calls, found.xid).await?;
         let is_vain = |place: &&usize| changes.binary_search_by_key(*place, |change| change.row).is_err();
         let vain: Vec<_> = found.inserted.iter().filter(is_vain).map(|place| rows[*place].clone()).collect();
         if let (Some(xid), false) = (found.xid, vain.is_empty()) {
@@ -183,13 +184,21 @@ impl<'a> Execution<'a> {
         Ok(answers)
     }
 
-    async fn save(&mut self, changes: &[RowWrite], calls: &[CallWrite], xid: Option<i64>) -> Result<(), Error> {
+    /// Writes the changes of rows and calls that were locked, and read as such.
+    async fn save(
+        &mut self,
+        (states, known): (&[Option<State>], &[Option<StoredCall>]),
+        changes: &[RowWrite],
+        calls: &[CallWrite],
+        xid: Option<i64>,
+    ) -> Result<(), Error> {
         let (rows, names) = (self.plan.rows(), self.plan.names());
+        let held = Held { rows, states, names, known };
         if changes.is_empty() {
             if !calls.is_empty() {
                 self.store.expect_transaction(rows[0].name()).await?;
             }
-            return self.store.save_calls(names, calls).await;
+            return self.store.save_calls(&held, calls).await;
         }
         let Some(xid) = xid else {
             // Without a transaction nothing is locked, and the inserted rows are not there.
@@ -198,9 +207,9 @@ impl<'a> Execution<'a> {
             return Err(unwritten(&row.name));
         };
         if calls.is_empty() {
-            self.store.save(rows, changes, xid).await
+            self.store.save(&held, changes, xid).await
         } else {
-            self.store.save_with_calls(rows, changes, names, calls, xid).await
+            self.store.save_with_calls(&held, changes, calls, xid).await
         }
     }
 }

@@ -149,7 +149,14 @@ impl List {
         }
     }
 
-    /// Reads the same from PostgreSQL's text form, `{1,2,3}`.
+    /// The same in PostgreSQL's text form, `{1,2,3}`.
+    #[must_use]
+    pub(crate) fn to_text(&self) -> Option<String> {
+        let numbers: Vec<_> = self.to_column()?.iter().map(i64::to_string).collect();
+        Some(format!("{{{}}}", numbers.join(",")))
+    }
+
+    /// Reads the same from its text form.
     #[must_use]
     pub fn from_text(column: &str) -> Option<Self> {
         let numbers = column.strip_prefix('{')?.strip_suffix('}')?.split_terminator(',');

@@ -107,11 +107,14 @@ impl Limiter {
         self.lock_all(conn, plan, false).await
     }
 
-    /// Locks, decides and writes. It does so in a savepoint if there is a lock timeout, or if the call runs its
-    /// statements once for each part.
+    /// Locks, decides and writes. It does so in a savepoint if there is a lock timeout. On Citus it also does so where
+    /// several statements write: about several parts, stored calls or stale shards.
     async fn lock_all(&self, conn: &mut PgConnection, plan: &Plan, looks: bool) -> Result<Answers, Error> {
-        let parted = self.backend.parts.is_distributed() && by_table_and_part(plan.rows()).nth(1).is_some();
-        if self.lock_timeout.is_some() || parted {
+        let writes_often = self.backend.parts.is_distributed()
+            && (by_table_and_part(plan.rows()).nth(1).is_some()
+                || !plan.names().is_empty()
+                || !plan.stale().is_empty());
+        if self.lock_timeout.is_some() || writes_often {
             let savepoint = self.savepoint(conn, plan).await?;
             let answers = Execution::new(self.tables(conn), plan).looking(looks).run().await;
             return savepoint.leave(conn, answers).await;

@@ -5,11 +5,11 @@ use serde::Serialize;
 use sqlx::postgres::PgRow;
 use sqlx::{Row as _, query_file};
 
-use super::Store;
 use super::columns::part_number;
 use super::fault::{database, unreaped, unwritten};
 use super::found::index;
 use super::wire::Corrupt;
+use super::{Held, Store};
 use crate::algebra::Timestamp;
 use crate::call::{CallId, StoredCall};
 use crate::error::{Error, Step};
@@ -44,13 +44,26 @@ pub(super) struct CallColumns<'c> {
 
 /// Runs a statement on the calls of some names of one part, and yields its rows.
 macro_rules! on_calls {
-    ($store:ident, $names:expr, $file:literal) => {{
+    ($store:ident, $names:expr, $file:literal $(, $($bind:tt)*)?) => {{
         let names = $names;
         let limits: Vec<_> = names.iter().map(|name| name.name()).collect();
         let keys: Vec<_> = names.iter().map(|name| name.key().as_str()).collect();
         let ids: Vec<_> = names.iter().map(|name| name.id()).collect();
         let part = part_number(names[0].part);
-        $store.fetch(query_file!($file, part, &limits as &[&str], &keys as &[&str], &ids as &[&str])).await
+        $store
+            .fetch(query_file!($file, part, &limits as &[&str], &keys as &[&str], &ids as &[&str] $(, $($bind)*)?))
+            .await
+    }};
+}
+
+/// Runs a statement on calls of one part as they were read, and yields its rows.
+macro_rules! on_read_calls {
+    ($store:ident, $calls:expr, $file:literal) => {{
+        let calls: &[&StoredCall] = $calls;
+        let names: Vec<_> = calls.iter().map(|call| &call.name).collect();
+        let charged_at: Vec<_> = calls.iter().map(|call| call.charged_at).collect();
+        let reported: Vec<_> = calls.iter().map(|call| call.reported.micros()).collect();
+        on_calls!($store, &names, $file, &charged_at as &[Timestamp], &reported)
     }};
 }
 
@@ -78,28 +91,47 @@ impl Store<'_> {
     }
 
     /// Writes the changes of calls that the transaction has locked, and inserts new ones.
-    pub(crate) async fn save_calls(&mut self, names: &[CallId], changes: &[CallWrite]) -> Result<(), Error> {
+    pub(crate) async fn save_calls(&mut self, held: &Held<'_>, changes: &[CallWrite]) -> Result<(), Error> {
         let mut changes: Vec<_> = changes.iter().collect();
         changes.sort_by_key(|change| change.name());
+        let names = held.names;
         for piece in changes.chunk_by(|one, other| names[one.name()].part == names[other.name()].part) {
-            let some = |wanted: fn(&CallWrite) -> bool| -> Vec<&CallId> {
-                piece.iter().filter(|change| wanted(change)).map(|change| &names[change.name()]).collect()
+            let some = |wanted: fn(&CallWrite) -> bool| -> Vec<&StoredCall> {
+                piece
+                    .iter()
+                    .filter(|change| wanted(change))
+                    .filter_map(|change| held.known[change.name()].as_ref())
+                    .collect()
             };
             let new = CallColumns::of(piece.iter().filter_map(|change| change.row()));
             let used = some(|change| matches!(change, CallWrite::Use { .. }));
             let gone = some(|change| matches!(change, CallWrite::Delete { .. }));
             let first = &names[piece[0].name()];
             if !new.names.is_empty() {
-                expect(self.insert_calls(first.part, &new).await, new.names.len(), first)?;
+                let written = self.insert_calls(first.part, &new).await;
+                self.expect(written, new.names.len(), first)?;
             }
             if !used.is_empty() {
-                expect(on_calls!(self, &used, "src/store/sql/use_calls.sql"), used.len(), first)?;
+                let written = on_read_calls!(self, &used, "src/store/sql/use_calls.sql");
+                self.expect(written, used.len(), first)?;
             }
             if !gone.is_empty() {
-                expect(on_calls!(self, &gone, "src/store/sql/delete_calls.sql"), gone.len(), first)?;
+                let written = on_read_calls!(self, &gone, "src/store/sql/delete_calls.sql");
+                self.expect(written, gone.len(), first)?;
             }
         }
         Ok(())
+    }
+
+    /// Fails if calls were not written. Either others changed them in a part that was moved, or a trigger or a policy
+    /// keeps them from being written.
+    fn expect(&self, written: Result<Vec<PgRow>, sqlx::Error>, count: usize, name: &CallId) -> Result<(), Error> {
+        let written = written.map_err(failed(Step::Save, name))?;
+        match written.len() == count {
+            true => Ok(()),
+            false if self.backend.parts.is_distributed() => Err(Error::Moved { limit: name.name.clone().into() }),
+            false => Err(unwritten(&name.name)),
+        }
     }
 
     async fn insert_calls(&mut self, part: u16, new: &CallColumns<'_>) -> Result<Vec<PgRow>, sqlx::Error> {
@@ -231,10 +263,4 @@ fn by_part<'p>(plan: &'p Plan, places: &'p [usize]) -> impl Iterator<Item = (Vec
 
 fn failed(step: Step, name: &CallId) -> impl FnOnce(sqlx::Error) -> Error {
     move |source| database(step, name.name(), source)
-}
-
-/// Fails if a trigger or a policy keeps a call from being written.
-fn expect(written: Result<Vec<PgRow>, sqlx::Error>, count: usize, name: &CallId) -> Result<(), Error> {
-    let written = written.map_err(failed(Step::Save, name))?;
-    if written.len() == count { Ok(()) } else { Err(unwritten(&name.name)) }
 }

@@ -74,7 +74,7 @@ impl Error {
     /// Whether the same call may succeed when the caller tries the whole transaction again.
     ///
     /// True for lost races: serialization failures (40001), deadlocks (40P01), and ids that another call used first
-    /// (23505). True for waits that were cut short: [`Error::Locked`], lock timeouts (55P03), and cancelled statements
+    /// (23505). True for [`Error::Moved`]. True for waits that were cut short: [`Error::Locked`], lock timeouts (55P03), and cancelled statements
     /// (57014). True for crowds: [`Error::Overloaded`], [`Error::PoolExhausted`], and too many connections (53300).
     /// True for servers that shut down or start up, and for lost connections, including those of Citus to its nodes.
     /// True for PgBouncer's own messages (08P01) about crowds and about servers that are away, and for those of
@@ -84,7 +84,7 @@ impl Error {
     #[must_use]
     pub fn is_retryable(&self) -> bool {
         match self {
-            Self::Locked { .. } | Self::Overloaded { .. } | Self::PoolExhausted { .. } => true,
+            Self::Locked { .. } | Self::Moved { .. } | Self::Overloaded { .. } | Self::PoolExhausted { .. } => true,
             Self::Database { step, source, .. } => is_passing(source) || is_broken_off(*step, source),
             _ => false,
         }
@@ -107,6 +107,7 @@ impl Error {
             Self::Database { step, source, .. } => Self::Database { step, limit: Some(asked.clone().into()), source },
             Self::OutcomeUnknown { source, .. } => Self::OutcomeUnknown { limit: asked.clone().into(), source },
             Self::Locked { .. } => Self::Locked { limit: asked.clone().into() },
+            Self::Moved { .. } => Self::Moved { limit: asked.clone().into() },
             Self::PoolExhausted { .. } => Self::PoolExhausted { limit: asked.clone().into() },
             other => other,
         }
@@ -221,10 +222,13 @@ impl Error {
     }
 
     /// Whether this transaction lost a race and must run again as a whole. To be the first to use an id is such a race,
-    /// too (23505).
+    /// too (23505), and to lock a row whose part is then moved.
     pub(crate) fn is_lost_race(&self) -> bool {
-        let Self::Database { source, .. } = self else { return false };
-        matches!(code(source).as_deref(), Some("40001" | "40P01" | "23505"))
+        match self {
+            Self::Moved { .. } => true,
+            Self::Database { source, .. } => matches!(code(source).as_deref(), Some("40001" | "40P01" | "23505")),
+            _ => false,
+        }
     }
 
     /// Whether a failed statement outside of a transaction is worth a try in one. It lost a race, it would have waited

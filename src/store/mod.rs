@@ -87,6 +87,7 @@ mod save;
 mod swap;
 mod sweep;
 
+pub(crate) use save::Held;
 pub(crate) use swap::{Grouped, Swap};
 pub(crate) use sweep::{Ctid, FullRow, FullRows};
 

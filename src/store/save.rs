@@ -2,41 +2,76 @@
 
 use sqlx::{Row as _, query_file};
 
+use super::Store;
 use super::calls::CallColumns;
 use super::columns::{self, Columns, Values};
 use super::fault::{failed, unwritten};
-use super::{Store, by_table_and_part};
 use crate::algebra::{State, Timestamp};
-use crate::call::CallId;
+use crate::call::{CallId, StoredCall};
 use crate::error::{Error, Step};
 use crate::limit::Storage;
 use crate::plan::{CallWrite, RowId, RowWrite};
 
+/// What a transaction has locked, as it was read.
+#[derive(Clone, Copy)]
+pub(crate) struct Held<'h> {
+    pub(crate) rows: &'h [RowId],
+    /// The state of each row; `None` if this transaction has inserted it.
+    pub(crate) states: &'h [Option<State>],
+    pub(crate) names: &'h [CallId],
+    pub(crate) known: &'h [Option<StoredCall>],
+}
+
 impl Store<'_> {
     /// Writes the changes of rows that transaction `xid` holds. If the tables are not distributed, it is one statement:
     /// all changes are written, or none.
-    pub(crate) async fn save(&mut self, rows: &[RowId], changes: &[RowWrite], xid: i64) -> Result<(), Error> {
-        let xid = self.provable(xid);
-        let pieces: Vec<&[RowId]> = if xid.is_some() { vec![rows] } else { by_table_and_part(rows).collect() };
-        let (mut end, mut rest) = (0, changes);
-        for piece in pieces {
-            end += piece.len();
-            // The changes are in the order of their rows.
-            let (changes, later) = rest.split_at(rest.partition_point(|change| change.row < end));
-            rest = later;
-            let written = match changes {
-                [] => continue,
-                [RowWrite { row, state }] => self.save_one(&rows[*row], state, xid).await,
-                _ => self.save_rows(rows, changes, xid).await,
-            };
-            if written.map_err(failed(Step::Save, &piece[0]))? != changes.len() {
-                // The statement ran in another transaction than the one that holds the rows, or something keeps the
-                // rows from being written.
-                self.prove_transaction(piece[0].name()).await?;
-                return Err(unwritten(&rows[changes[0].row].name));
-            }
+    pub(crate) async fn save(&mut self, held: &Held<'_>, changes: &[RowWrite], xid: i64) -> Result<(), Error> {
+        let (rows, first) = (held.rows, &held.rows[changes[0].row]);
+        let Some(xid) = self.provable(xid) else { return self.save_on_citus(held, changes).await };
+        let written = match changes {
+            [RowWrite { row, state }] => self.save_one(&rows[*row], state, Some(xid), None).await,
+            _ => self.save_rows(rows, changes, xid).await,
+        };
+        if written.map_err(failed(Step::Save, first))? != changes.len() {
+            // The statement ran in another transaction than the one that holds the rows, or something keeps the rows
+            // from being written.
+            self.prove_transaction(first.name()).await?;
+            return Err(unwritten(&first.name));
         }
         Ok(())
+    }
+
+    /// Writes the changes, table by table and part by part, of rows that still are as they were read. A lock does not
+    /// hold a part on its node, and each node counts its own transactions.
+    async fn save_on_citus(&mut self, held: &Held<'_>, changes: &[RowWrite]) -> Result<(), Error> {
+        let row = |change: &RowWrite| &held.rows[change.row];
+        let read = |change: &RowWrite| held.states[change.row].as_ref();
+        let place = |change: &RowWrite| (row(change).storage, row(change).part);
+        for piece in changes.chunk_by(|one, other| place(one) == place(other)) {
+            let first = row(&piece[0]);
+            let written = match piece {
+                [change] => self.save_one(first, &change.state, None, read(change)).await,
+                _ => self.save_piece(held, piece).await,
+            };
+            if written.map_err(failed(Step::Save, first))? == piece.len() {
+                continue;
+            }
+            return Err(self.unwritten_on_citus(held, piece).await?);
+        }
+        Ok(())
+    }
+
+    /// The error of rows that were not written: others have changed one, or something keeps them from being written.
+    async fn unwritten_on_citus(&mut self, held: &Held<'_>, changes: &[RowWrite]) -> Result<Error, Error> {
+        let rows: Vec<_> = changes.iter().map(|change| held.rows[change.row].clone()).collect();
+        let found = self.peek(&rows).await?;
+        let limit = rows[0].name.clone();
+        let is_others = |(change, found): (&RowWrite, &Option<State>)| {
+            let read = &held.states[change.row];
+            read.is_some() && found != read && found.as_ref() != Some(&change.state)
+        };
+        let is_moved = changes.iter().zip(&found.states).any(is_others);
+        Ok(if is_moved { Error::Moved { limit: limit.into() } } else { unwritten(&limit) })
     }
 
     /// Saves locked rows, and the changes of locked or new calls, in one statement: all or nothing, even if the caller
@@ -44,20 +79,19 @@ impl Store<'_> {
     /// given back twice, and no id stands for a charge that was not made.
     pub(crate) async fn save_with_calls(
         &mut self,
-        rows: &[RowId],
+        held: &Held<'_>,
         changes: &[RowWrite],
-        names: &[CallId],
         calls: &[CallWrite],
         xid: i64,
     ) -> Result<(), Error> {
         let Some(xid) = self.provable(xid) else {
             let (new, used): (Vec<_>, Vec<_>) = calls.iter().cloned().partition(|call| call.row().is_some());
-            self.save_calls(names, &used).await?;
-            self.save(rows, changes, xid).await?;
-            return self.save_calls(names, &new).await;
+            self.save_calls(held, &used).await?;
+            self.save_on_citus(held, changes).await?;
+            return self.save_calls(held, &new).await;
         };
-        let first = &rows[changes[0].row];
-        let written = self.save_rows_and_calls(rows, changes, names, calls, Some(xid)).await;
+        let first = &held.rows[changes[0].row];
+        let written = self.save_rows_and_calls(held.rows, changes, held.names, calls, xid).await;
         if written.map_err(failed(Step::Save, first))? != changes.len() + calls.len() {
             self.prove_transaction(first.name()).await?;
             return Err(unwritten(&first.name));
@@ -65,8 +99,15 @@ impl Store<'_> {
         Ok(())
     }
 
-    /// Writes one row. Returns how many rows were written.
-    async fn save_one(&mut self, row: &RowId, state: &State, xid: Option<i64>) -> Result<usize, sqlx::Error> {
+    /// Writes one row, if it is as it was read: without a state to compare, whatever it is. Returns how many rows were
+    /// written.
+    async fn save_one(
+        &mut self,
+        row: &RowId,
+        state: &State,
+        xid: Option<i64>,
+        read: Option<&State>,
+    ) -> Result<usize, sqlx::Error> {
         let rows = fetch!(
             self,
             row.storage(),
@@ -80,18 +121,39 @@ impl Store<'_> {
             state.ts as Timestamp,
             state.full_at as Timestamp,
             xid as Option<i64>,
-            state.list.to_column() as Option<Vec<i64>>
+            state.list.to_column() as Option<Vec<i64>>,
+            read.map(|read| read.value.micros()) as Option<i64>,
+            read.map(|read| read.ts) as Option<Timestamp>,
+            read.and_then(|read| read.list.to_column()) as Option<Vec<i64>>
         );
         Ok(rows?.len())
     }
 
+    /// Writes rows of one table and part, all or none, if they are as they were read. Returns how many were written.
+    async fn save_piece(&mut self, held: &Held<'_>, changes: &[RowWrite]) -> Result<usize, sqlx::Error> {
+        let rows: Vec<_> = changes.iter().map(|change| held.rows[change.row].clone()).collect();
+        let read = || changes.iter().map(|change| held.states[change.row].as_ref());
+        let (values, rows) = (Values::of(changes.iter()), rows.as_slice());
+        let written = on_rows!(
+            self,
+            rows,
+            "src/store/sql/save_citus.sql",
+            "src/store/sql/ephemeral/save_citus.sql",
+            &values.amounts,
+            &values.instants as &[Timestamp],
+            &values.full_at as &[Timestamp],
+            &values.lists.numbers,
+            &values.lists.firsts as &[Option<i32>],
+            &values.lists.lasts as &[Option<i32>],
+            &read().map(|read| Some(read?.value.micros())).collect::<Vec<_>>() as &[Option<i64>],
+            &read().map(|read| Some(read?.ts)).collect::<Vec<_>>() as &[Option<Timestamp>],
+            &read().map(|read| read?.list.to_text()).collect::<Vec<_>>() as &[Option<String>]
+        );
+        Ok(written?.len())
+    }
+
     /// Writes several rows, and returns how many were written.
-    async fn save_rows(
-        &mut self,
-        rows: &[RowId],
-        changes: &[RowWrite],
-        xid: Option<i64>,
-    ) -> Result<usize, sqlx::Error> {
+    async fn save_rows(&mut self, rows: &[RowId], changes: &[RowWrite], xid: i64) -> Result<usize, sqlx::Error> {
         let [(ephemeral, ephemeral_values), (durable, durable_values)] = by_table(rows, changes);
         let written = self
             .fetch(query_file!(
@@ -109,7 +171,7 @@ impl Store<'_> {
                 &durable_values.amounts,
                 &durable_values.instants as &[Timestamp],
                 &durable_values.full_at as &[Timestamp],
-                xid as Option<i64>,
+                xid,
                 &ephemeral_values.lists.numbers,
                 &ephemeral_values.lists.firsts as &[Option<i32>],
                 &ephemeral_values.lists.lasts as &[Option<i32>],
@@ -128,7 +190,7 @@ impl Store<'_> {
         changes: &[RowWrite],
         names: &[CallId],
         calls: &[CallWrite],
-        xid: Option<i64>,
+        xid: i64,
     ) -> Result<usize, sqlx::Error> {
         let new = CallColumns::of(calls.iter().filter_map(CallWrite::row));
         let read: Vec<_> = calls.iter().filter(|call| call.row().is_none()).collect();
@@ -154,7 +216,7 @@ impl Store<'_> {
                 &durable_values.amounts,
                 &durable_values.instants as &[Timestamp],
                 &durable_values.full_at as &[Timestamp],
-                xid as Option<i64>,
+                xid,
                 &ephemeral_values.lists.numbers,
                 &ephemeral_values.lists.firsts as &[Option<i32>],
                 &ephemeral_values.lists.lasts as &[Option<i32>],

@@ -4,6 +4,7 @@
 mod boundaries;
 mod connections;
 mod failures;
+mod moved;
 mod timeouts;
 
 use std::sync::LazyLock;

@@ -28,7 +28,7 @@ with ephemeral as (
            where w.shard between 0 and 32767
       ) h
      where r.part = $1 and r.ctid = h.tid and r.tableoid = h.of
-       and ($14::int8 is null or pg_catalog.txid_current_if_assigned() = $14::int8)
+       and pg_catalog.txid_current_if_assigned() = $14::int8
     returning 1
 ),
 durable as (
@@ -53,7 +53,7 @@ durable as (
            where w.shard between 0 and 32767
       ) h
      where r.part = $1 and r.ctid = h.tid and r.tableoid = h.of
-       and ($14::int8 is null or pg_catalog.txid_current_if_assigned() = $14::int8)
+       and pg_catalog.txid_current_if_assigned() = $14::int8
     returning 1
 ),
 used as (
@@ -74,7 +74,7 @@ used as (
            where w.id > '' and w.is_kept
       ) h
      where c.part = $1 and c.ctid = h.tid and c.tableoid = h.of and not c.used
-       and ($14::int8 is null or pg_catalog.txid_current_if_assigned() = $14::int8)
+       and pg_catalog.txid_current_if_assigned() = $14::int8
     returning 1
 ),
 gone as (
@@ -94,7 +94,7 @@ gone as (
            where w.id > '' and not w.is_kept
       ) h
      where c.part = $1 and c.ctid = h.tid and c.tableoid = h.of and not c.used
-       and ($14::int8 is null or pg_catalog.txid_current_if_assigned() = $14::int8)
+       and pg_catalog.txid_current_if_assigned() = $14::int8
     returning 1
 ),
 named as (
@@ -110,7 +110,7 @@ named as (
                            $29::text[] as charges, $30::timestamptz[] as charged_at, $31::timestamptz[] as lapses_at,
                            $32::timestamptz[] as kept_until, $33::bool[] as used,
                            $34::text[] as answers offset 0) p) w
-     where $14::int8 is null or pg_catalog.txid_current_if_assigned() = $14::int8
+     where pg_catalog.txid_current_if_assigned() = $14::int8
     returning 1
 )
 select (select pg_catalog.count(*) from ephemeral) + (select pg_catalog.count(*) from durable)

@@ -7,7 +7,7 @@
 -- $1 part
 -- of tollgate.ephemeral:     $2 names, $3 keys, $4 shards, $5 micro-tokens, $6 instants, $7 when each will be full
 -- of tollgate.durable: $8 names, $9 keys, $10 shards, $11 micro-tokens, $12 instants, $13 when each will be full
--- $14 the transaction; null on Citus, where each node counts its own
+-- $14 the transaction
 -- of tollgate.ephemeral:     $15 all lists, $16 where those of each row begin, $17 where they end; null for none
 -- of tollgate.durable: $18 all lists, $19 where those of each row begin, $20 where they end; null for none
 with ephemeral as (
@@ -32,7 +32,7 @@ with ephemeral as (
            where w.shard between 0 and 32767
       ) h
      where r.part = $1 and r.ctid = h.tid and r.tableoid = h.of
-       and ($14::int8 is null or pg_catalog.txid_current_if_assigned() = $14::int8)
+       and pg_catalog.txid_current_if_assigned() = $14::int8
     returning 1
 ),
 durable as (
@@ -57,7 +57,7 @@ durable as (
            where w.shard between 0 and 32767
       ) h
      where r.part = $1 and r.ctid = h.tid and r.tableoid = h.of
-       and ($14::int8 is null or pg_catalog.txid_current_if_assigned() = $14::int8)
+       and pg_catalog.txid_current_if_assigned() = $14::int8
     returning 1
 )
 select (select pg_catalog.count(*) from ephemeral) + (select pg_catalog.count(*) from durable) as "written!"

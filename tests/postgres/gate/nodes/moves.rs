@@ -3,14 +3,13 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 
-use sqlx::{AssertSqlSafe, PgConnection};
 use tokio::sync::watch;
 use tokio::task::JoinSet;
 use tollgate::{Call, DAY, Error, Gate, Grant, HOUR, Limit, MINUTE, SECOND, Source, Tokens, first_of, split};
 
 use super::knows_the_nodes;
 use crate::gate::stage::{EVER, patient, soon};
-use crate::world::{PARTS, World, is_on_citus};
+use crate::world::{NUMBERS, PARTS, World, is_on_citus};
 
 /// Nothing comes back while the test runs, and enough in a day to take ahead.
 const MILLION: Limit = Limit::stepped_bucket("million", 999_999, DAY).capacity(1_000_000);
@@ -60,7 +59,6 @@ async fn no_token_is_lost_or_spent_twice_while_parts_move() {
             }
         });
     }
-    let mut admin = world.admin().await;
     for moves in 1..=4 {
         let holds = |key: usize| ahead.prefetched(&MILLION.key(key)) > Tokens::ZERO;
         soon(async {
@@ -69,7 +67,7 @@ async fn no_token_is_lost_or_spent_twice_while_parts_move() {
             }
         })
         .await;
-        move_a_part(&mut admin).await;
+        world.move_part(NUMBERS[0]).await;
         for answered in &mut answers {
             // A caller that has failed is gone.
             let _ = soon(answered.wait_for(|answered| *answered >= moves)).await;
@@ -212,16 +210,4 @@ async fn retried<T, F: Future<Output = Result<T, Error>>>(ask: impl Fn() -> F) -
             answer => return answer,
         }
     }
-}
-
-/// Moves a shard of the durable table, with the shards beside it, to the node after the one that has it.
-async fn move_a_part(admin: &mut PgConnection) {
-    let sql = "select format('select citus_move_shard_placement(%s, %L, %s, %L, %s, %L)',
-                             s.shardid, n.nodename, n.nodeport, o.nodename, o.nodeport, 'block_writes')
-                 from pg_dist_shard s join pg_dist_placement p using (shardid) join pg_dist_node n using (groupid)
-                 join pg_dist_node o on o.groupid > 0 and o.groupid <> n.groupid
-                where s.logicalrelid = 'tollgate.durable'::regclass
-                order by s.shardid limit 1";
-    let sql: String = sqlx::query_scalar(sql).fetch_one(&mut *admin).await.unwrap();
-    sqlx::raw_sql(AssertSqlSafe(sql)).execute(admin).await.unwrap();
 }
