@@ -4,7 +4,7 @@ use std::collections::HashSet;
 use std::fs;
 use std::path::{Path, PathBuf};
 
-const ROOT: &str = env!("CARGO_MANIFEST_DIR");
+pub(crate) const ROOT: &str = env!("CARGO_MANIFEST_DIR");
 
 #[test]
 fn the_files_that_documents_name_exist() {
@@ -268,13 +268,13 @@ fn is_path(span: &str) -> bool {
     roots.contains(&root) && !span.contains(['*', ' ']) && !span.contains("NAME")
 }
 
-fn read(path: impl AsRef<Path>) -> String {
+pub(crate) fn read(path: impl AsRef<Path>) -> String {
     let path = Path::new(ROOT).join(path);
     fs::read_to_string(&path).unwrap_or_else(|error| panic!("{}: {error}", path.display()))
 }
 
 /// All files of a kind in a folder, and in its folders.
-fn files(folder: &Path, kind: &str) -> Vec<PathBuf> {
+pub(crate) fn files(folder: &Path, kind: &str) -> Vec<PathBuf> {
     let entries = fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path());
     let (folders, others): (Vec<_>, Vec<_>) = entries.partition(|path| path.is_dir());
     let here = others.into_iter().filter(|path| path.extension().is_some_and(|extension| extension == kind));

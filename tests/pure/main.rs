@@ -28,6 +28,7 @@ mod sliding;
 mod slowed_rate;
 mod split;
 mod standing;
+mod statements;
 mod story;
 mod thresholds;
 mod values;
