@@ -99,6 +99,7 @@ pub enum Error {
     /// Citus moved a part to another node after the call had locked its rows, and others changed one of them there.
     /// Nothing was written, and the caller's transaction is usable. A gate tries again by itself, a few times.
     #[error("a row of limit {limit:?} was moved to another node and changed there before it was written (try again)")]
+    #[cfg_attr(not(feature = "unstable"), non_exhaustive)]
     Moved {
         /// The limit's name; of several limits, the first in lock order whose part was moved.
         limit: Cow<'static, str>,
