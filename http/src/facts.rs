@@ -1,7 +1,7 @@
 use std::time::Duration;
 
 use chrono::{DateTime, Utc};
-use tollgate::{Decision, Denied, Grant, Limit, LimitKind, Reservation, Standing};
+use tollgate::{Decision, Denied, Grant, Limit, LimitKind, Reservation, Standing, Tokens};
 
 use crate::policy::Policy;
 
@@ -84,11 +84,21 @@ impl DatedStanding<'_> {
         Some(up(span(self.observed_at, self.standing.more_at?)))
     }
 
+    /// The whole tokens that are left, at least 0.
+    pub(crate) fn whole(&self) -> u64 {
+        u64::try_from(self.left() / 1_000_000).unwrap_or_default()
+    }
+
+    /// The micro-tokens that calls can be granted now. A wallet grants its overdraft, too.
+    fn left(&self) -> i128 {
+        let Standing { limit, remaining, .. } = self.standing;
+        let overdraft = if limit.kind == LimitKind::Wallet { limit.max_reserved } else { Tokens::ZERO };
+        i128::from(remaining.micros()) + i128::from(overdraft.micros())
+    }
+
     fn is_nearer_than(&self, other: &Self) -> bool {
-        let [(left, cost), (others, others_cost)] = [self, other].map(|Self { standing, .. }| {
-            let [left, cost] = [standing.remaining, standing.cost].map(|tokens| i128::from(tokens.micros()));
-            (left, cost.max(1))
-        });
+        let [(left, cost), (others, others_cost)] =
+            [self, other].map(|dated| (dated.left(), i128::from(dated.standing.cost.micros()).max(1)));
         left * others_cost < others * cost
     }
 }

@@ -150,7 +150,7 @@ impl Fields {
         for dated in if self.all { &facts.standings } else { nearest } {
             let name = printable(dated.standing.limit.name());
             let Ok(name) = StringRef::from_str(&name) else { continue };
-            let mut item = limits.bare_item(name).parameter(key_ref("r"), integer(dated.standing.whole()));
+            let mut item = limits.bare_item(name).parameter(key_ref("r"), integer(dated.whole()));
             let more_in = dated.more_in().map(|more_in| more_in.saturating_add(facts.late));
             if let Some(more_in) = more_in.filter(|more_in| *more_in <= most) {
                 item = item.parameter(key_ref("t"), integer(more_in));
@@ -191,13 +191,13 @@ fn three_fields(facts: &Facts<'_>, headers: &mut HeaderMap, names: [&'static str
 /// this instant, or since the decision. A wallet has neither limit nor reset: other programs would read a limit of 0 as
 /// no limit.
 fn nearest(facts: &Facts<'_>, since: Option<DateTime<Utc>>) -> Option<[Option<u64>; 3]> {
-    let DatedStanding { standing, observed_at } = *facts.nearest()?;
+    let dated @ DatedStanding { standing, observed_at } = *facts.nearest()?;
     let more_at = facts.denied.and_then(|denied| denied.retry_at).or(standing.more_at).unwrap_or(observed_at);
     let reset_at = if facts.full_reset { standing.full_at } else { Some(more_at) };
     let reset = reset_at.map(|at| up(span(since.unwrap_or(observed_at), at)).saturating_add(facts.late));
     let unless_wallet = |value| (standing.limit.kind != LimitKind::Wallet).then_some(value);
     let quota = Policy::from(&standing.limit).quota;
-    Some([unless_wallet(quota), Some(standing.whole()), reset.and_then(unless_wallet)])
+    Some([unless_wallet(quota), Some(dated.whole()), reset.and_then(unless_wallet)])
 }
 
 /// The policies of drafts 6 and 7. They have no names, so each quota occurs once, and each needs a window.

@@ -55,7 +55,7 @@
 //! | name | the limit's name; characters outside of printable ASCII, and `%`, are percent-encoded | |
 //! | `q` | the capacity that counts, by overrides, too, in whole tokens: what a full limit grants at once | down |
 //! | `w` | the seconds in which that many tokens come back; absent below one, which the draft cannot express, and for kinds without a period of their own | up |
-//! | `r` | whole tokens left; 0 in debt | down |
+//! | `r` | whole tokens left, of a wallet with its overdraft; 0 below that, for the draft has no lower number | down |
 //! | `t` | seconds until there is one more token; absent if the limit cannot hold one more | up |
 //! | `pk` | the key, after [`Fields::partition_keys`] | |
 //!

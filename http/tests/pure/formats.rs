@@ -109,3 +109,13 @@ fn of_a_wallet_the_older_formats_tell_what_remains_alone() {
         assert_eq!(headers[field], told);
     }
 }
+
+/// A client that is told 0 without a time holds itself back for ever.
+#[test]
+fn of_a_wallet_its_overdraft_is_left_too() {
+    let (wallet, mut world) = (Limit::wallet("credits").overdraft(10), World::default());
+    for (cost, left) in [(4, 6), (6, 0), (1, 0)] {
+        let headers = Fields::default().of(&world.consume([wallet.global().cost(cost)], millis(0)));
+        assert_eq!(headers["ratelimit"], format!("\"credits\";r={left}"));
+    }
+}
