@@ -67,7 +67,7 @@ impl LimitsArgs {
 }
 
 /// The limits of the table, by no setting that another client of a pooler left.
-pub(crate) async fn of_table(conn: &mut PgConnection) -> Result<Limits, CommandError> {
+async fn of_table(conn: &mut PgConnection) -> Result<Limits, CommandError> {
     Ok(Limits::from_table(&mut *read_only(conn, PATIENCE).await?).await?)
 }
 

@@ -13,12 +13,12 @@ use serde::Serialize;
 use serde_json::json;
 use sqlx::PgConnection;
 use tollgate::{
-    Effect, Key, Limit, LimitKind, Limiter, NewOverride, Override, OverrideError, Overrides, Tokens, migrate,
+    Effect, Key, Limit, LimitKind, Limiter, Limits, NewOverride, Override, OverrideError, Overrides, Tokens, migrate,
 };
 
 use crate::database::{DatabaseArgs, begin, clock};
 use crate::error::CommandError;
-use crate::limits_file::{LimitsArgs, not_known, of_table};
+use crate::limits_file::{LimitsArgs, not_known};
 use crate::output::{GOOD, OutputArgs, printable, styled, word};
 use crate::target::{joined, key};
 pub(crate) use ban::{ban, ban_of, ban_words};
@@ -313,7 +313,7 @@ async fn named(args: &SetArgs, conn: &mut PgConnection) -> Result<(Limit, bool),
     if let Some(limits) = args.limits.load()? {
         return Ok((limits.get(&args.name)?.clone(), true));
     }
-    if let Ok(limit) = of_table(conn).await?.get(&args.name) {
+    if let Ok(limit) = Limits::from_table(conn).await?.get(&args.name) {
         return Ok((limit.clone(), true));
     }
     if !args.reset && (args.effect.deny || args.effect.unlimited) {
