@@ -126,9 +126,10 @@ end $$;
 
 -- Reports that a call to the other side failed. A few that fail are tolerated: the row counts them, and leaves the whole
 -- rate, or what it left. One more is trouble: the limit keeps a share of the rate that it has now, and its rate grows
--- back by itself. Reports within the cool-down change nothing. At no later instant does a report leave a larger share
--- than there would have been. `forgets` is the time in which the whole rate forgets one that is tolerated; where it is
--- null, three of a hundred calls of the limit are, and none if it is not defined. Returns the slow-down that counts.
+-- back by itself, from the end of a pause that is live. Reports within the cool-down change nothing. At no later instant
+-- does a report leave a larger share than there would have been. `forgets` is the time in which the whole rate forgets
+-- one that is tolerated; where it is null, three of a hundred calls of the limit are, and none if it is not defined.
+-- Returns the slow-down that counts.
 create function tollgate.slow_down(limit_name text, key text default null, every_key bool default false,
                                    percent int4 default 70, least_percent int4 default 5,
                                    recovers interval default '1 minute', cool_down interval default '2 seconds',
@@ -139,7 +140,7 @@ language plpgsql security definer set search_path = pg_catalog, pg_temp set row_
 declare
     of_key text collate "C" := tollgate._whom(limit_name, key, every_key);
     clock timestamptz; now int8; fault text; was tollgate.override; is_live bool; own int8; present int8; share int8;
-    ends_at int8; each int8; forgotten int8; written tollgate.override;
+    starts_at int8; ends_at int8; resumes_at int8; each int8; forgotten int8; written tollgate.override;
 begin
     fault := case
         when (percent between 1 and 99) is not true then 'percent is what a report leaves of the rate, from 1 to 99'
@@ -165,16 +166,15 @@ begin
     -- Most reports come within the cool-down, and take no lock. The others take turns on their node.
     for attempt in 0 .. 2 loop
         if attempt = 1 then
-            perform pg_advisory_xact_lock(
-                hash_record_extended(row('tollgate.overrides'::text, limit_name, of_key, 'slowdown'::text), 0));
+            perform tollgate._take_turns(limit_name);
         end if;
         clock := clock_timestamp();
         now := tollgate._micros(clock);
         select o.* into was from tollgate.overrides o
          where o.name = limit_name collate "C" and o.key = of_key and o.label = 'slowdown';
-        is_live := was.rate < 1000000 and tollgate._is_live(was.starts_at, was.ends_at, was.set_at, clock);
+        is_live := coalesce(was.rate < 1000000 and was.ends_at > clock, false);
         -- A clock that has stepped back may show an earlier instant.
-        if is_live and abs(now - tollgate._micros(was.starts_at)) < extract(epoch from cool_down) * 1000000 then
+        if is_live and abs(now - tollgate._micros(was.set_at)) < extract(epoch from cool_down) * 1000000 then
             return was;
         end if;
         continue when attempt = 0;
@@ -182,32 +182,36 @@ begin
         -- A key may also be under a slow-down of every key: the smaller share is the present one.
         present := least(own, (select tollgate._share(o.rate, o.starts_at, o.ends_at, clock) from tollgate.overrides o
                                 where o.name = limit_name collate "C" and o.key = '' and o.label = 'slowdown'
-                                  and tollgate._is_live(o.starts_at, o.ends_at, o.set_at, clock)));
+                                  and o.ends_at > clock));
+        resumes_at := (select max(tollgate._micros(o.ends_at)) from tollgate.overrides o
+                        where o.name = limit_name collate "C" and o.key in (of_key, '') and o.label = 'pause'
+                          and tollgate._is_live(o.starts_at, o.ends_at, o.set_at, clock));
         -- A slower rate forgets less. It tolerates two reports, and as many as it forgets in half a second. A report that
         -- comes with a pause is no noise.
         each := least(86400000000, each * 1000000 / present);
         forgotten := greatest(now, tollgate._micros(was.forgotten_at)) + each;
-        if each > 0 and forgotten - now <= 500000 + 2 * each and not exists (
-               select from tollgate.overrides o
-                where o.name = limit_name collate "C" and o.key in (of_key, '') and o.label = 'pause'
-                  and tollgate._is_live(o.starts_at, o.ends_at, o.set_at, clock)) then
+        if each > 0 and forgotten - now <= 500000 + 2 * each and resumes_at is null then
             written := tollgate._report(limit_name, of_key, 'slowdown', 'slowed',
                                         case when is_live then was.rate else 1000000 end,
-                                        case when is_live then was.starts_at else clock end, clock,
+                                        case when is_live then was.set_at else clock end,
+                                        case when is_live then was.starts_at else clock end,
                                         case when is_live then was.ends_at else tollgate._instant(forgotten) end,
-                                        tollgate._instant(forgotten), 'trouble was reported', was.set_at);
+                                        tollgate._instant(forgotten), 'trouble was reported', was);
             if written.name is not null then
                 return written;
             end if;
             continue;
         end if;
         share := greatest(1, least(own, greatest(least_percent * 10000, present * percent / 100)));
-        -- A line that begins no higher and ends no sooner lies nowhere above the one before. Shares
-        -- grow at whole seconds since the report, so the end is a second later.
-        ends_at := greatest(now + (1000000 - share) * (extract(epoch from recovers) * 1000000)::int8 / 1000000,
+        -- A line that begins no higher, and grows and ends no sooner, lies nowhere above the one before. Shares grow at
+        -- whole seconds, so the end is a second later.
+        starts_at := greatest(now, case when is_live then tollgate._micros(was.starts_at) end);
+        ends_at := greatest(starts_at + (1000000 - share) * (extract(epoch from recovers) * 1000000)::int8 / 1000000,
                             case when is_live then tollgate._micros(was.ends_at) + 1000000 end);
-        written := tollgate._report(limit_name, of_key, 'slowdown', 'slowed', share, clock, clock, tollgate._instant(ends_at),
-                                    null, 'trouble was reported', was.set_at);
+        written := tollgate._report(limit_name, of_key, 'slowdown', 'slowed', share, clock,
+                                    tollgate._instant(greatest(starts_at, resumes_at)),
+                                    tollgate._instant(ends_at + greatest(resumes_at - starts_at, 0)), null,
+                                    'trouble was reported', was);
         if written.name is not null then
             return written;
         end if;
@@ -237,8 +241,7 @@ begin
     end if;
     for attempt in 0 .. 2 loop
         if attempt = 1 then
-            perform pg_advisory_xact_lock(
-                hash_record_extended(row('tollgate.overrides'::text, limit_name, of_key, 'pause'::text), 0));
+            perform tollgate._take_turns(limit_name);
         end if;
         clock := clock_timestamp();
         -- In microseconds: in some zones a day that is added to an instant has another length.
@@ -253,9 +256,21 @@ begin
             return case when is_live then was end;
         end if;
         continue when attempt = 0;
-        written := tollgate._report(limit_name, of_key, 'pause', 'deny', null, clock, clock, ends_at, null,
-                                    'callers were asked to wait', was.set_at);
+        -- A pause that lasts longer is one with the pause that it replaces.
+        written := tollgate._report(limit_name, of_key, 'pause', 'deny', null, clock,
+                                    least(clock, case when is_live then was.starts_at end), ends_at, null,
+                                    'callers were asked to wait', was);
         if written.name is not null then
+            -- Rates that were growing back stand still until it ends. They grow at whole seconds, so those that had
+            -- begun to grow end a second later.
+            update tollgate.overrides o
+               set rate = tollgate._share(o.rate, o.starts_at, o.ends_at, clock), starts_at = ends_at,
+                   ends_at = tollgate._instant(
+                       tollgate._micros(o.ends_at) + tollgate._micros(ends_at)
+                       - tollgate._micros(greatest(o.starts_at, clock))
+                       + case when o.starts_at < clock then 1000000 else 0 end)
+             where o.name = limit_name collate "C" and (of_key = '' or o.key = of_key) and o.label = 'slowdown'
+               and o.rate < 1000000 and o.starts_at < ends_at and o.ends_at > clock;
             return written;
         end if;
     end loop;
@@ -267,13 +282,18 @@ end $$;
 -- one has changed. The owner may replace this one with another number.
 create function tollgate._max_reports() returns int4 language sql immutable as 'select 10000';
 
--- Writes what was reported, unless the row is not the one that was set at an instant: an advisory lock is one node's,
--- and on Citus a report through another node may have come first. Then this returns null, and the next attempt
--- succeeds, because the statement keeps other writers of the table waiting on all nodes. Also removes earlier reports
--- that are over. One transaction at a time removes, so that two never wait for each other.
-create function tollgate._report(limit_name text, of_key text, label text, effect text, share int8,
-                                 starts_at timestamptz, clock timestamptz, ends_at timestamptz,
-                                 forgotten_at timestamptz, reason text, was_set_at timestamptz)
+-- Reports on one limit take turns until their transactions end: a pause moves the slow-downs of each key.
+create function tollgate._take_turns(limit_name text) returns void language sql as $$
+    select pg_advisory_xact_lock(hash_record_extended(row('tollgate.overrides'::text, limit_name, 'reports'::text), 0))
+$$;
+
+-- Writes what was reported, unless the row is not as it was read: an advisory lock is one node's, and on Citus a report
+-- through another node may have come first. Then this returns null, and the next attempt succeeds, because the
+-- statement keeps other writers of the table waiting on all nodes. Also removes earlier reports that are over. One
+-- transaction at a time removes, so that two never wait for each other.
+create function tollgate._report(limit_name text, of_key text, label text, effect text, share int8, clock timestamptz,
+                                 starts_at timestamptz, ends_at timestamptz, forgotten_at timestamptz, reason text,
+                                 was tollgate.override)
 returns tollgate.override language plpgsql as $$
 #variable_conflict use_variable
 declare
@@ -285,7 +305,7 @@ begin
          where (o.name <> limit_name collate "C" or o.key <> of_key collate "C")
            and o.label in ('slowdown', 'pause') and o.ends_at <= clock;
     end if;
-    if was_set_at is null and tollgate._max_reports() <= (
+    if was.name is null and tollgate._max_reports() <= (
            select count(*) from (select from tollgate.overrides o where o.label in ('slowdown', 'pause')
                                                                     and o.ends_at > clock
                                   limit tollgate._max_reports()) o) then
@@ -296,13 +316,12 @@ begin
     end if;
     insert into tollgate.overrides as o (name, key, label, effect, rate, starts_at, ends_at, reason, set_by, set_at,
                                          forgotten_at)
-    values (limit_name, of_key, label, effect, share, starts_at, ends_at, reason, session_user,
-            greatest(starts_at, clock), forgotten_at)
+    values (limit_name, of_key, label, effect, share, starts_at, ends_at, reason, session_user, clock, forgotten_at)
         on conflict on constraint overrides_pkey do update
        set effect = excluded.effect, rate = excluded.rate, starts_at = excluded.starts_at, ends_at = excluded.ends_at,
            reason = excluded.reason, set_by = excluded.set_by, set_at = excluded.set_at,
            forgotten_at = excluded.forgotten_at
-     where was_set_at is not distinct from o.set_at;
+     where (was.set_at, was.ends_at) = (o.set_at, o.ends_at);
     if not found then
         return null;
     end if;

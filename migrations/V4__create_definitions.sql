@@ -104,7 +104,7 @@ comment on table tollgate.overrides is
 comment on column tollgate.overrides.key is 'whom it applies to; empty for every key, the global row too';
 comment on column tollgate.overrides.label is 'tells several of one key apart; each is set and removed by itself';
 comment on column tollgate.overrides.starts_at is
-    'when it begins; one that had begun at set_at counts until it ends, even if the clock steps back';
+    'when it begins, or slowed begins to grow; one that had begun at set_at counts until it ends';
 comment on column tollgate.overrides.rate is
-    'of numbers, the rate; of slowed, its share at starts_at in millionths, which grows to the whole until ends_at';
+    'of numbers, the rate; of slowed, its share until starts_at in millionths, which grows to the whole until ends_at';
 comment on column tollgate.overrides.forgotten_at is 'of slowed, when the last report that it tolerated is forgotten';

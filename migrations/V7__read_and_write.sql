@@ -25,8 +25,8 @@ returns table (kind text, shards int2, storage text, flow "char", rate int8, per
 create function tollgate._is_live(starts_at timestamptz, ends_at timestamptz, set_at timestamptz, at timestamptz)
 returns bool language sql immutable as
 $$ select (starts_at <= set_at or at >= starts_at) and at < ends_at $$;
--- The share of the rate that a slow-down leaves at an instant, in millionths. It grows each second, until it is the
--- whole at the end.
+-- The share of the rate that a slow-down leaves at an instant, in millionths. It grows each second from its start on,
+-- until it is the whole at the end. Before its start it counts as well: the rate is to stand still until a pause ends.
 create function tollgate._share(share int8, starts_at timestamptz, ends_at timestamptz, at timestamptz) returns int8
 language sql immutable as $$
     select share + div((1000000 - share)::numeric * greatest(floor(extract(epoch from at - starts_at)), 0),
@@ -70,8 +70,7 @@ returns table (kind text, shards int2, storage text, flow "char", rate int8, per
           select min(tollgate._share(o.rate, o.starts_at, o.ends_at, c.at)) as share
             from (values (of_key), ('')) k (key)
             join tollgate.overrides o on o.name = limit_name and o.key = k.key
-           where tollgate._is_live(o.starts_at, o.ends_at, o.set_at, c.at) and o.effect = 'slowed'
-             and o.rate < 1000000 and d.flow not in ('w', 'm', 'b')
+           where o.ends_at > c.at and o.effect = 'slowed' and o.rate < 1000000 and d.flow not in ('w', 'm', 'b')
       ) s on true $$;
 
 -- Inserts a row, unless there is one.

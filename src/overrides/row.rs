@@ -24,7 +24,8 @@ pub struct Override {
     pub label: String,
     /// Its effect.
     pub effect: Effect,
-    /// When it starts to count. Where no start was named, that is [`set_at`](Self::set_at).
+    /// When it starts to count; of a slow-down, when its rate starts to grow. Where no start was named, that is
+    /// [`set_at`](Self::set_at).
     pub starts_at: DateTime<Utc>,
     /// When it ends; `None` if it counts until it is removed.
     pub ends_at: Option<DateTime<Utc>>,
@@ -56,11 +57,12 @@ pub enum Effect {
         /// How deep reservations may take the balance below zero.
         max_reserved: Tokens,
     },
-    /// A smaller rate, whose capacity stays; of a sliding window and a concurrency limit a smaller `n`. It grows back
-    /// evenly, in steps of a second, until it is whole when the override ends. It applies to token buckets, stepped
-    /// buckets, fixed windows, sliding windows and concurrency limits.
+    /// A smaller rate, whose capacity stays; of a sliding window and a concurrency limit a smaller `n`. From the
+    /// override's start on it grows back evenly, in steps of a second, until it is whole when the override ends. The
+    /// start lies ahead while the limit is paused. It applies to token buckets, stepped buckets, fixed windows, sliding
+    /// windows and concurrency limits.
     Slowed {
-        /// The share of the rate at the start, in millionths. The whole, while few calls fail and that is tolerated.
+        /// The share of the rate until the start, in millionths. The whole, while few calls fail and that is tolerated.
         share: u32,
     },
     /// Nothing is granted.
@@ -89,22 +91,23 @@ impl Override {
     /// The share of the rate that a [slow-down](Effect::Slowed) leaves at an instant, in millionths.
     #[must_use]
     pub fn share(&self, now: DateTime<Utc>) -> Option<u32> {
-        let slowed = self.slowed().filter(|_| self.is_live(now))?;
-        slowed.share_at(slowed.starts_at.max(now.into()))
+        self.slowed()?.share_at(now.into())
     }
 
     /// The rate that a slow-down leaves.
     pub(super) fn slowed(&self) -> Option<SlowedRate> {
         let (Effect::Slowed { share }, Some(ends_at)) = (self.effect, self.ends_at) else { return None };
-        let (starts_at, ends_at) = (self.starts_at.into(), ends_at.into());
-        Some(SlowedRate { share, starts_at, ends_at, forgotten_at: None }).filter(|_| share < SlowedRate::WHOLE)
+        let [reported_at, starts_at, ends_at] = [self.set_at, self.starts_at, ends_at].map(Timestamp::from);
+        let slowed = SlowedRate { share, reported_at, starts_at, ends_at, forgotten_at: None };
+        Some(slowed).filter(|slowed| slowed.share < SlowedRate::WHOLE)
     }
 
     /// Whether it counts at an instant. An override that had begun when it was set has begun, even if the clock steps
-    /// back.
+    /// back. A slow-down counts since it was set.
     #[must_use]
     pub fn is_live(&self, now: DateTime<Utc>) -> bool {
-        self.starts_at <= now.max(self.set_at) && !self.is_over(now)
+        let has_begun = self.starts_at <= now.max(self.set_at) || matches!(self.effect, Effect::Slowed { .. });
+        has_begun && !self.is_over(now)
     }
 
     /// Whether it has ended.

@@ -14,7 +14,9 @@ use crate::{DAY, SECOND};
 pub struct SlowedRate {
     /// The share of the rate at the start, in millionths.
     pub share: u32,
-    /// When it was slowed down.
+    /// When the last report was made.
+    pub reported_at: Timestamp,
+    /// When the share begins to grow. It lies after the report if the limit is paused until then.
     pub starts_at: Timestamp,
     /// When it is whole again.
     pub ends_at: Timestamp,
@@ -30,28 +32,31 @@ impl SlowedRate {
     /// report is tolerated. At no later instant is the share larger than without the report.
     #[must_use]
     pub fn reported(last: Option<Self>, how: &SlowDown, forgets: Duration, now: Timestamp) -> Self {
+        let tolerated_until = last.and_then(|last| last.forgotten_at).map_or(now, |at| at.max(now));
+        let last = last.and_then(|last| Some((last, last.share_at(now)?)));
         // A slow-down that was reported has begun, even if the clock steps back.
-        let (present, whole_at) = match last.and_then(|last| Some((last, last.share_at(now.max(last.starts_at))?))) {
+        let (present, starts_at, whole_at) = match last {
             Some((last, _)) if last.is_cooling_down(how, now) => return last,
-            // Shares grow at whole seconds since the report, so the end is a second later.
-            Some((last, share)) => (share, last.ends_at.plus(SECOND)),
-            None => (Self::WHOLE, now),
+            // Shares grow at whole seconds, so the end is a second later.
+            Some((last, share)) => (share, last.starts_at.max(now), last.ends_at.plus(SECOND)),
+            None => (Self::WHOLE, now, now),
         };
         // A slower rate forgets less. It tolerates two reports, and as many as it forgets in half a second.
         let each = forgets.as_micros() * u128::from(Self::WHOLE) / u128::from(present);
         let each = span(each).min(DAY);
-        let forgotten_at = last.and_then(|last| last.forgotten_at).map_or(now, |at| at.max(now)).plus(each);
+        let forgotten_at = tolerated_until.plus(each);
         if !each.is_zero() && forgotten_at <= now.plus(SECOND / 2 + 2 * each) {
-            let whole = Self { share: Self::WHOLE, starts_at: now, ends_at: forgotten_at, forgotten_at: None };
-            let same = last.filter(|_| present < Self::WHOLE).unwrap_or(whole);
-            return Self { forgotten_at: Some(forgotten_at), ..same };
+            let (share, ends_at, forgotten_at) = (Self::WHOLE, forgotten_at, Some(forgotten_at));
+            let whole = Self { share, reported_at: now, starts_at: now, ends_at, forgotten_at };
+            return last.map_or(whole, |(last, _)| Self { forgotten_at, ..last });
         }
         let left = present * u32::from(how.percent) / 100;
         // A reporter with a higher least share does not speed the limit up.
         let share = left.max(u32::from(how.least_percent) * 10_000).min(present).max(1);
         let recovers = span(how.recovers.as_micros() * u128::from(Self::WHOLE - share) / u128::from(Self::WHOLE));
-        // A line that begins no higher and ends no sooner lies nowhere above the one before.
-        Self { share, starts_at: now, ends_at: now.plus(recovers).max(whole_at), forgotten_at: None }
+        // A line that begins no higher, and grows and ends no sooner, lies nowhere above the one before.
+        let ends_at = starts_at.plus(recovers).max(whole_at);
+        Self { share, reported_at: now, starts_at, ends_at, forgotten_at: None }
     }
 
     /// The time in which the whole rate of a limit forgets the report of a call that costs so much. Unless it was named,
@@ -65,16 +70,26 @@ impl SlowedRate {
         })
     }
 
-    /// The share of the rate that is left at an instant, in millionths, rounded down. It is `None` before its
-    /// start, from its end on, and if reports were tolerated alone.
+    /// The rate if the limit is paused now, until an instant: it stands still until then.
+    #[must_use]
+    pub fn paused(self, now: Timestamp, until: Timestamp) -> Self {
+        let Some(share) = self.share_at(now).filter(|_| self.starts_at < until) else { return self };
+        // As in a report.
+        let later = if self.starts_at < now { SECOND } else { Duration::ZERO };
+        let still = until.micros() - self.starts_at.max(now).micros();
+        Self { share, starts_at: until, ends_at: self.ends_at.after(still).plus(later), ..self }
+    }
+
+    /// The share of the rate that is left at an instant, in millionths, rounded down. It is `None` from its end on, and
+    /// if reports were tolerated alone.
     #[must_use]
     pub fn share_at(self, now: Timestamp) -> Option<u32> {
-        if self.share == Self::WHOLE || !(self.starts_at..self.ends_at).contains(&now) {
+        if self.share == Self::WHOLE || self.ends_at <= now {
             return None;
         }
         let since = |at: Timestamp| i128::from(at.micros()) - i128::from(self.starts_at.micros());
         // Whole seconds: all processes agree on the share, and a batch has one.
-        let grown = since(now) / 1_000_000 * 1_000_000;
+        let grown = since(now).max(0) / 1_000_000 * 1_000_000;
         let grown = i128::from(Self::WHOLE.saturating_sub(self.share)) * grown / since(self.ends_at);
         Some(self.share.saturating_add(u32::try_from(grown).ok()?).min(Self::WHOLE))
     }
@@ -82,7 +97,7 @@ impl SlowedRate {
     /// Whether reports at an instant change nothing, because this one is so young. A clock that has stepped back may
     /// show an earlier instant.
     pub(crate) fn is_cooling_down(self, how: &SlowDown, now: Timestamp) -> bool {
-        now < self.starts_at.plus(how.cool_down) && self.starts_at < now.plus(how.cool_down)
+        now < self.reported_at.plus(how.cool_down) && self.reported_at < now.plus(how.cool_down)
     }
 
     /// A limit at this rate; `None` if it has no rate, or is not slowed down at this instant.

@@ -319,7 +319,8 @@ fn a_limit_in_both_tables_is_two_definitions_in_a_call_of_any_length() {
 
 #[test]
 fn a_cut_leaves_a_share_of_the_rate_and_a_wallet_has_none() {
-    let slowed = SlowedRate { share: 250_000, starts_at: NOW, ends_at: NOW.plus(HOUR), forgotten_at: None };
+    let (starts_at, ends_at) = (NOW, NOW.plus(HOUR));
+    let slowed = SlowedRate { share: 250_000, reported_at: NOW, starts_at, ends_at, forgotten_at: None };
     let slow = slowed.applied(&BUCKET, NOW).unwrap();
     assert_eq!((slow.share, slow.ruling, slow.numbers), (Some(250_000), None, BUCKET.slowed(250_000)));
     assert_eq!([slowed.applied(&WALLET, NOW), slowed.applied(&BUCKET, slowed.ends_at)], [None, None]);

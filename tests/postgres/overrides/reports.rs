@@ -175,7 +175,7 @@ async fn a_reporter_may_report_and_nothing_else() {
     for wrong in [
         "select tollgate.set_override('ten', 'k', 'deny', reason => 'x')",
         "select tollgate.remove_override('ten', 'k', label => 'pause')",
-        "select tollgate._report('ten', 'k', 'x', 'deny', null, now(), now(), now(), null, 'x', now())",
+        "select tollgate._report('ten', 'k', 'x', 'deny', null, now(), now(), now(), null, 'x', null)",
         "delete from tollgate.overrides",
     ] {
         assert_eq!(fails(&mut conn, wrong).await, "42501", "{wrong}");
