@@ -68,7 +68,11 @@ impl LimitsArgs {
 
 /// The limits of the table, by no setting that another client of a pooler left.
 async fn of_table(conn: &mut PgConnection) -> Result<Limits, CommandError> {
-    Ok(Limits::from_table(&mut *read_only(conn, PATIENCE).await?).await?)
+    let mut tx = read_only(conn, PATIENCE).await?;
+    let limits = Limits::from_table(&mut tx).await;
+    // A pooler closes the session of a client that goes away within a transaction.
+    tx.rollback().await?;
+    Ok(limits?)
 }
 
 /// How long the server may take for the definitions.
