@@ -21,10 +21,14 @@ pub(crate) fn write(file: &Path, draw: impl FnOnce(&mut String) -> Drawn) -> io:
 /// A plot with a caption, and room for the labels of its axes.
 pub(crate) fn chart<'a, 'b>(area: &'a Area<'b>, caption: &str) -> ChartBuilder<'a, 'b, SVGBackend<'b>> {
     let mut chart = ChartBuilder::on(area);
-    chart.caption(caption, ("sans-serif", 13)).margin_left(8).margin_right(24);
-    chart.x_label_area_size(24).y_label_area_size(48);
+    chart.caption(caption, FONT).margin_left(8).margin_right(24);
+    chart.x_label_area_size(28).y_label_area_size(48);
     chart
 }
+
+/// Legible where a telephone shows a picture of this width.
+pub(crate) const FONT: (&str, u32) = ("sans-serif", 15);
+pub(crate) const WIDTH: u32 = 420;
 
 /// A number on an axis: to two decimals, without zeros at the end.
 pub(crate) fn number(number: f64) -> String {
@@ -42,7 +46,8 @@ const DARK: &str = r##"<style>
 @media (prefers-color-scheme: dark) {
 rect[fill="#FFFFFF"] { fill: #15171A; } text { fill: #E6E7E9; } [stroke="#000000"] { stroke: #9AA1AB; }
 line[stroke="#000000"][opacity="0.2"] { stroke: #E6E7E9; }
-[stroke="#0072B2"] { stroke: #58B4E9; } [fill="#009E73"] { fill: #2FC29A; } [fill="#D55E00"] { fill: #F08A4B; }
+[stroke="#0072B2"] { stroke: #58B4E9; } [stroke="#009E73"] { stroke: #2FC29A; } [stroke="#D55E00"] { stroke: #F08A4B; }
+[fill="#0072B2"] { fill: #58B4E9; } [fill="#009E73"] { fill: #2FC29A; } [fill="#D55E00"] { fill: #F08A4B; }
 }
 </style>
 "##;

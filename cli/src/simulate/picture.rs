@@ -1,4 +1,4 @@
-//! Trials side by side as an SVG document: the balance under each limit above the calls, all on the same axes.
+//! Trials one below the other as an SVG document: the balance under each limit above the calls, over the same time.
 
 use std::io;
 use std::ops::Range;
@@ -12,7 +12,7 @@ use tollgate::SECOND;
 use super::run::TrialReport;
 use super::tally::{Bin, Series};
 use crate::output::{about, printable, span};
-use crate::svg::{self, Area, Drawn, GRANTED, REFUSED, TOKENS, number};
+use crate::svg::{self, Area, Drawn, FONT, GRANTED, REFUSED, TOKENS, WIDTH, number};
 
 type Plot<'a, 'b> = ChartContext<'a, SVGBackend<'b>, Cartesian2d<RangedCoordf64, RangedCoordf64>>;
 
@@ -23,13 +23,14 @@ pub(super) fn draw(reports: &[TrialReport], file: &Path) -> io::Result<()> {
 
 fn draw_into(document: &mut String, reports: &[TrialReport]) -> Drawn {
     let axes = Axes::of(reports);
-    let rows = 1 + reports.iter().map(|report| report.limits.len()).max().unwrap_or(0);
-    let pixels = |count: usize, each: u32| u32::try_from(count).unwrap_or(u32::MAX).saturating_mul(each);
-    let size = (pixels(reports.len(), WIDTH), TITLE + pixels(rows, HEIGHT));
-    let root = SVGBackend::with_string(document, size).into_drawing_area();
+    let height = |report: &TrialReport| TITLE + HEIGHT * (1 + u32::try_from(report.limits.len()).unwrap_or(u32::MAX));
+    let root = SVGBackend::with_string(document, (WIDTH, reports.iter().map(height).sum())).into_drawing_area();
     root.fill(&WHITE)?;
-    for (report, area) in reports.iter().zip(root.split_evenly((1, reports.len().max(1)))) {
-        axes.trial(report, &area, rows)?;
+    let mut below = root.clone();
+    for report in reports {
+        let (area, rest) = below.split_vertically(height(report));
+        axes.trial(report, &area)?;
+        below = rest;
     }
     root.present()
 }
@@ -40,8 +41,6 @@ struct Axes {
     unit: (f64, &'static str),
     /// How long the longest trial is, in that unit.
     span: f64,
-    /// From the deepest debt to the largest capacity.
-    tokens: Range<f64>,
     /// The most calls in any bin.
     calls: f64,
 }
@@ -55,29 +54,23 @@ impl Axes {
             ..=7_200.0 => (60.0, "min"),
             _ => (3_600.0, "h"),
         };
-        let levels = || series().flat_map(|series| &series.bins).flat_map(|bin| &bin.levels);
-        let lowest = levels().map(|level| about(level.low)).fold(0.0, f64::min);
-        let highest = levels().map(|level| about(level.high)).fold(0.0, f64::max);
-        // A plot needs an axis even where nothing can be had at once and nothing is owed.
-        let highest = if highest > lowest { highest } else { lowest + 1.0 };
         let busiest = |series: &Series| series.bins.iter().map(|bin| f64::from(bin.calls())).fold(1.0, f64::max);
         let calls = series().map(busiest).fold(0.0, f64::max);
-        Self { unit, span: seconds / unit.0, tokens: lowest..highest, calls }
+        Self { unit, span: seconds / unit.0, calls }
     }
 
-    fn trial(&self, report: &TrialReport, area: &Area<'_>, rows: usize) -> Drawn {
+    fn trial(&self, report: &TrialReport, area: &Area<'_>) -> Drawn {
         let area = area.titled(&printable(&report.label), ("sans-serif", 18))?;
-        let parts = area.split_evenly((rows, 1));
+        let parts = area.split_evenly((1 + report.limits.len(), 1));
         for (place, (caption, part)) in report.captions().zip(&parts).enumerate() {
             self.balance(&caption, &report.series, place, part)?;
         }
-        // Below the balances, also where another trial has more of them.
         parts.last().map_or(Ok(()), |part| self.calls(&report.series, part))
     }
 
     /// A balance: at each bin from the most to the least, which is a line wherever it changes slowly.
     fn balance(&self, caption: &str, series: &Series, place: usize, area: &Area<'_>) -> Drawn {
-        let mut plot = self.plot(self.tokens.clone(), &printable(caption), area)?;
+        let mut plot = self.plot(tokens(series, place), &printable(caption), area)?;
         let levels = self.bins(series).map(|(from, _, bin)| (from, bin.levels[place]));
         let line = levels.flat_map(|(at, level)| [(at, about(level.high)), (at, about(level.low))]);
         plot.draw_series([PathElement::new(line.collect::<Vec<_>>(), TOKENS)])?;
@@ -112,6 +105,7 @@ impl Axes {
         let mut plot = svg::chart(area, caption).build_cartesian_2d(0.0..self.span, y)?;
         plot.configure_mesh()
             .light_line_style(TRANSPARENT)
+            .label_style(FONT)
             .x_labels(5)
             .y_labels(5)
             .x_label_formatter(&|time| format!("{} {unit}", number(*time)))
@@ -121,12 +115,20 @@ impl Axes {
     }
 }
 
+/// From the deepest debt to the largest balance of a limit. A plot needs an axis even where nothing can be had at once
+/// and nothing is owed.
+fn tokens(series: &Series, place: usize) -> Range<f64> {
+    let levels = || series.bins.iter().map(|bin| &bin.levels[place]);
+    let lowest = levels().map(|level| about(level.low)).fold(0.0, f64::min);
+    let highest = levels().map(|level| about(level.high)).fold(0.0, f64::max);
+    lowest..if highest > lowest { highest } else { lowest + 1.0 }
+}
+
 /// The seconds of a bin.
 fn width(series: &Series) -> f64 {
     Duration::from_micros(series.width_us).as_secs_f64()
 }
 
-/// Pixels of a trial.
-const WIDTH: u32 = 420;
-const HEIGHT: u32 = 180;
+/// Pixels of a plot, and of the title of a trial.
+const HEIGHT: u32 = 150;
 const TITLE: u32 = 30;

@@ -1,7 +1,6 @@
 //! The choices as an SVG document: what a key may take, and below it what is refused, by the rate.
 
 use std::io;
-use std::ops::Range;
 use std::path::Path;
 
 use plotters::prelude::*;
@@ -9,7 +8,7 @@ use tollgate::{LimitKind, Span};
 use tollgate_simulation::{Choice, Question, Suggestion};
 
 use crate::output::about;
-use crate::svg::{self, Area, Drawn, GRANTED, REFUSED, TOKENS, number};
+use crate::svg::{self, Area, Drawn, FONT, GRANTED, REFUSED, TOKENS, WIDTH, number};
 
 /// Draws the choices into a file.
 pub(super) fn draw(question: &Question, suggestion: &Suggestion, file: &Path) -> io::Result<()> {
@@ -43,8 +42,8 @@ impl Page<'_> {
         let per = Span(self.question.per);
         let capacity = |choice: &Choice| about(choice.limit.most());
         let sum = |choice: &Choice| about(choice.limit.rate) + capacity(choice);
-        let caption = format!("tokens by the rate each {per}: the smallest capacity, and what it grants in any {per}");
-        self.plot(&caption, &[("capacity", TOKENS, &capacity), ("in any period", GRANTED, &sum)], area)
+        let caption = format!("tokens, by the rate each {per}");
+        self.plot(&caption, &[("smallest capacity", TOKENS, &capacity), ("most in any period", GRANTED, &sum)], area)
     }
 
     #[expect(clippy::cast_precision_loss, reason = "it is drawn")]
@@ -58,43 +57,35 @@ impl Page<'_> {
         self.plot(&format!("per cent refused, by the rate each {per}"), lines, area)
     }
 
-    /// Lines over the rates, which are as far from each other as their logarithms; the answer is marked on each.
+    /// Lines over the rates, one beside the other; the answer is marked on each.
     fn plot(&self, caption: &str, lines: &[Line<'_>], area: &Area<'_>) -> Drawn {
         let choices = &self.suggestion.choices;
-        let rates = self.rates();
+        let chosen = self.suggestion.chosen();
         let highest = choices.iter().flat_map(|choice| lines.iter().map(|(_, _, height)| height(choice)));
         let highest = highest.fold(0.0, f64::max);
         let mut plot = svg::chart(area, caption)
-            .build_cartesian_2d(rates.log_scale(), 0.0..if highest > 0.0 { 1.05 * highest } else { 1.0 })?;
+            .build_cartesian_2d(0..choices.len().max(2) - 1, 0.0..if highest > 0.0 { ROOM * highest } else { 1.0 })?;
         plot.configure_mesh()
             .light_line_style(TRANSPARENT)
             .x_labels(8)
             .y_labels(5)
-            .x_label_formatter(&|rate| number(*rate))
+            .label_style(FONT)
+            .x_label_formatter(&|place| choices.get(*place).map_or_else(String::new, |it| number(about(it.limit.rate))))
             .y_label_formatter(&|value| number(*value))
             .draw()?;
         for (name, color, height) in lines {
-            let point = |choice: &Choice| (about(choice.limit.rate), height(choice));
-            let line = PathElement::new(choices.iter().map(point).collect::<Vec<_>>(), *color);
+            let points = || choices.iter().enumerate().map(|(place, choice)| (place, height(choice)));
+            let line = PathElement::new(points().collect::<Vec<_>>(), *color);
             let key = |(x, y)| PathElement::new([(x, y), (x + 16, y)], *color);
             plot.draw_series([line])?.label(*name).legend(key);
-            plot.draw_series([Circle::new(point(self.suggestion.chosen()), 5, color.filled())])?;
+            let marked = points().zip(choices).filter(|(_, choice)| std::ptr::eq(*choice, chosen));
+            plot.draw_series(marked.map(|(point, _)| Circle::new(point, 5, color.filled())))?;
         }
-        plot.configure_series_labels()
-            .position(SeriesLabelPosition::UpperRight)
-            .label_font(("sans-serif", 12))
-            .draw()?;
+        plot.configure_series_labels().position(SeriesLabelPosition::UpperRight).label_font(FONT).draw()?;
         Ok(())
-    }
-
-    /// From the lowest rate to the highest. An axis has a length, even where there is one rate.
-    fn rates(&self) -> Range<f64> {
-        let rates = || self.suggestion.choices.iter().map(|choice| about(choice.limit.rate));
-        let (lowest, highest) = (rates().fold(f64::MAX, f64::min), rates().fold(0.0, f64::max));
-        if highest > lowest { lowest..highest } else { lowest..2.0 * lowest }
     }
 }
 
-/// Pixels of a plot.
-const WIDTH: u32 = 640;
+/// The height of a plot in pixels, and how much of it lies above the lines, for their names.
 const HEIGHT: u32 = 240;
+const ROOM: f64 = 1.5;

@@ -116,20 +116,23 @@ fn spans_have_two_units_and_are_never_too_short() {
     }
 }
 
-/// The guide's picture is what its command draws. After a change of it, run that command again.
+/// The guides' pictures are what their commands draw. After a change of one, run its command again.
 #[test]
-fn the_picture_in_the_guide_is_not_stale() {
-    let dir = Dir::new("guide");
-    let file = dir.path("simulate.svg");
-    let guide = include_str!("../../../docs/numbers.md");
-    let command = "$ tollgate simulate --preset dashboard --svg docs/simulate.svg\n";
+fn the_pictures_in_the_guides_are_not_stale() {
+    let [numbers, fairness] = [include_str!("../../../docs/numbers.md"), include_str!("../../../docs/fairness.md")];
     let output = include_str!("dashboard.txt");
-    assert!(guide.contains(&format!("{command}{output}")), "the command is there, and what it prints");
-    assert!(guide.contains("](simulate.svg)"), "the picture is there");
-    stdout(&["--preset", "dashboard", "--svg", &file]);
-    let drawn = std::fs::read_to_string(&file).unwrap();
-    let is_same = drawn == include_str!("../../../docs/simulate.svg");
-    assert!(is_same, "run `tollgate simulate --preset dashboard --svg docs/simulate.svg`");
+    assert!(numbers.contains(&format!("--svg docs/simulate.svg\n{output}")), "the command prints that");
+    for (guide, preset, name, picture) in [
+        (numbers, "dashboard", "simulate.svg", include_str!("../../../docs/simulate.svg")),
+        (fairness, "fair_shares", "fairness.svg", include_str!("../../../docs/fairness.svg")),
+    ] {
+        let dir = Dir::new(preset);
+        let file = dir.path(name);
+        assert!(guide.contains(&format!("$ tollgate simulate --preset {preset} --svg docs/{name}\n")), "{name}");
+        assert!(guide.contains(&format!("]({name})")), "the picture {name} is there");
+        stdout(&["--preset", preset, "--svg", &file]);
+        assert!(std::fs::read_to_string(&file).unwrap() == picture, "run the command of {name} again");
+    }
 }
 
 #[test]
