@@ -19,6 +19,7 @@ pub(crate) struct Execution<'a> {
     store: Store<'a>,
     plan: &'a Plan,
     looks: bool,
+    waits: bool,
 }
 
 /// The rows of a plan as a look without a lock found them, and the answers that its calls would get now.
@@ -50,7 +51,12 @@ impl Look {
 
 impl<'a> Execution<'a> {
     pub(crate) fn new(store: Store<'a>, plan: &'a Plan) -> Self {
-        Self { store, plan, looks: false }
+        Self { store, plan, looks: false, waits: true }
+    }
+
+    /// Fails with [`Error::Locked`] if another transaction holds a row, and does not wait for it.
+    pub(crate) fn without_waiting(self) -> Self {
+        Self { waits: false, ..self }
     }
 
     /// Whether to look at the rows before they are locked. If a committed balance refuses every call, none takes a
@@ -84,7 +90,7 @@ impl<'a> Execution<'a> {
         if let Some(look) = look.filter(Look::is_settled) {
             return Ok(look.answers);
         }
-        let found = if plan.inserts() { self.claim(rows).await? } else { self.store.lock(rows).await? };
+        let found = self.hold(rows).await?;
         self.finish(found).await
     }
 
@@ -93,7 +99,8 @@ impl<'a> Execution<'a> {
     pub(crate) async fn run_chosen(self, chosen: Chosen) -> Result<Option<Answers>, Error> {
         match chosen {
             Chosen::Alternatives(chosen) => {
-                let answers = Execution::new(self.store, &chosen).run().await?;
+                let answers =
+                    Execution { store: self.store, plan: &chosen, looks: false, waits: self.waits }.run().await?;
                 Ok((!chosen.falls_short(self.plan, &answers)).then_some(answers))
             }
             Chosen::Shards(seen, candidates) => self.take_from(seen, &candidates).await,
@@ -130,7 +137,7 @@ impl<'a> Execution<'a> {
                 .map(|candidates| draw(&states, candidates, |below| fastrand::usize(..below)))
                 .collect();
             let rows: Vec<_> = sorted(&chosen).into_iter().map(|place| self.plan.rows()[place].clone()).collect();
-            let found = self.claim(&rows).await?;
+            let found = self.hold(&rows).await?;
             (chosen, found)
         };
         for (place, state) in sorted(&chosen).into_iter().zip(found.states) {
@@ -161,10 +168,18 @@ impl<'a> Execution<'a> {
         Ok(free.map(|(place, found)| (candidates[place], found)))
     }
 
-    async fn claim(&mut self, rows: &[RowId]) -> Result<Found, Error> {
-        // Outside of a transaction other callers could use the inserted rows at once.
-        self.store.expect_transaction(rows[0].name()).await?;
-        self.store.claim(rows).await
+    /// Locks rows, and inserts the missing ones if a call may need them.
+    async fn hold(&mut self, rows: &[RowId]) -> Result<Found, Error> {
+        let inserts = self.plan.inserts();
+        if inserts {
+            // Outside of a transaction other callers could use the inserted rows at once.
+            self.store.expect_transaction(rows[0].name()).await?;
+        }
+        match (self.waits, inserts) {
+            (false, _) => self.store.claim_free(rows, inserts).await,
+            (true, true) => self.store.claim(rows).await,
+            (true, false) => self.store.lock(rows).await,
+        }
     }
 
     /// Decides over locked rows, and writes the changes. Rows that were inserted for a refusal are deleted again.

@@ -181,6 +181,9 @@ impl GateBuilder {
     /// rounded up. After that, the callers that wait for it get [`Error::Locked`](crate::Error::Locked).
     ///
     /// Calls of other rows go on meanwhile. The waiting calls take one more connection, and none of them locks a row.
+    /// They wait in the server's queue for a tenth of a second at most, twice a second, and only try in between. If the
+    /// row is not free by then, the server's log has an error, "canceling statement due to lock timeout". A row that
+    /// other gates write leaves none.
     pub fn lock_timeout(mut self, timeout: Duration) -> Self {
         self.settings.lock_timeout = timeout;
         self

@@ -89,6 +89,16 @@ impl Found {
         Ok(Self { inserted: inserted.into_iter().flatten().map(index).collect::<Result<_, _>>()?, ..found })
     }
 
+    /// Reads the result of `claim_free`: that of `claim`, and the number of the rows that are there. `None` if some of
+    /// these are not locked, or missing rows are not inserted: then another transaction has them.
+    pub(super) fn claimed_free(rows: &[PgRow], asked: usize, inserts: bool) -> Result<Option<Self>, sqlx::Error> {
+        let found = Self::claimed(rows, asked)?;
+        let there: i64 = rows[0].try_get(8)?;
+        let locked = found.states.iter().flatten().count();
+        let is_whole = i64::try_from(locked) == Ok(there) && (!inserts || locked + found.inserted.len() == asked);
+        Ok(is_whole.then_some(found))
+    }
+
     /// Reads the result of `peek`: arrays in the order of the given rows.
     pub(super) fn peeked(rows: &[PgRow]) -> Result<Self, sqlx::Error> {
         let row = rows.first().ok_or(sqlx::Error::RowNotFound)?;

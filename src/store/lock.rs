@@ -1,7 +1,8 @@
 //! Statements that lock rows, and insert missing ones.
 //!
 //! `lock_one.sql` takes one row. `claim.sql` takes several, and inserts those that are missing; `lock.sql` takes
-//! several and inserts none. `lock_any.sql` takes the first of several that no transaction holds.
+//! several and inserts none. `lock_any.sql` takes the first of several that no transaction holds. `claim_free.sql`
+//! takes all of them, unless another transaction holds one.
 //!
 //! # The clock
 //!
@@ -133,6 +134,35 @@ impl Store<'_> {
         if found.states.iter().flatten().count() + found.inserted.len() < rows.len() {
             // Another transaction inserted one meanwhile. It is locked by now, and the next statement sees it.
             return self.lock_beside(rows, found.inserted).await;
+        }
+        Ok(found)
+    }
+
+    /// Locks rows, given in lock order, and inserts the missing ones if `inserts` says so. Fails with
+    /// [`Error::Locked`] if another transaction holds one of them, and does not wait for it. A wait that a timeout cuts
+    /// short would leave an error in the server's log each time.
+    ///
+    /// On Citus it waits, because Citus accepts no insert inside of a CTE.
+    pub(crate) async fn claim_free(&mut self, rows: &[RowId], inserts: bool) -> Result<Found, Error> {
+        if self.backend.parts.is_distributed() {
+            return if inserts { self.claim(rows).await } else { self.lock(rows).await };
+        }
+        let mut found = Found::none();
+        for piece in by_table_and_part(rows) {
+            let at = self.at;
+            let claimed = on_rows!(
+                self,
+                piece,
+                "src/store/sql/claim_free.sql",
+                "src/store/sql/ephemeral/claim_free.sql",
+                at as Option<Timestamp>,
+                inserts
+            );
+            let claimed = claimed.and_then(|rows| Found::claimed_free(&rows, piece.len(), inserts));
+            let Some(claimed) = claimed.map_err(failed_among(Step::Insert, piece))? else {
+                return Err(Error::Locked { limit: piece[0].name.clone().into() });
+            };
+            found.append(claimed);
         }
         Ok(found)
     }

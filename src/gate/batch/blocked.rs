@@ -3,8 +3,9 @@ use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use tokio::runtime::Handle;
+use tokio::time::sleep;
 
-use super::Batch;
+use super::{Batch, Wait};
 use crate::error::Error;
 use crate::gate::connection::Connection;
 use crate::gate::reply::QueuedCall;
@@ -19,6 +20,10 @@ use crate::values::lock::lock;
 /// One worker tries them in turn: calls that share rows are tried together in a short transaction, which soon gives up.
 /// Between two turns it locks no row, so a locked row costs the callers of other rows six milliseconds a second. If a
 /// new call asks for one of these rows, and would have to wait for it, it queues behind the calls that wait.
+///
+/// A turn waits in the server's queue at first. Otherwise the transactions in that queue, such as those of limiters,
+/// would come first again and again. Each wait that fails leaves an error in the server's log, so most turns of a row
+/// that is locked for long only try.
 pub(crate) struct Blocked {
     shared: Arc<Shared>,
     server: Server,
@@ -80,13 +85,13 @@ impl Blocked {
         calls.into_iter().partition(|call| plan.call(*call).first_rows().any(|row| turns.of(row).is_some()))
     }
 
-    /// The calls of the next group, and how long to wait for their rows. If there are none, `None`, and the worker
-    /// ends. Callers that have waited too long get the error.
-    fn take(&self) -> Option<(Vec<QueuedCall>, Duration)> {
+    /// The calls of the next group, and how to wait for their rows. If there are none, `None`, and the worker ends.
+    /// Callers that have waited too long get the error.
+    fn take(&self) -> Option<(Vec<QueuedCall>, Wait)> {
         let (settings, mut turns) = (&self.shared.settings, lock(&self.turns));
         while let Some(place) = turns.next() {
             let mut group = turns.groups.remove(place)?;
-            let (mut calls, mut patience) = (Vec::new(), Duration::ZERO);
+            let (mut calls, mut patience, mut longest) = (Vec::new(), Duration::ZERO, Duration::ZERO);
             while let Some(call) = group.calls.pop_front_if(|_| calls.len() < settings.max_batch) {
                 turns.keys -= call.call.keys();
                 let waited = call.blocked_since.map_or(Duration::ZERO, |since| since.elapsed());
@@ -95,18 +100,25 @@ impl Blocked {
                     let limit = call.reply.limit().clone().into();
                     call.reply.send(Err(Error::Locked { limit }));
                 } else if !call.reply.is_abandoned() {
-                    patience = patience.max(left);
+                    (patience, longest) = (patience.max(left), longest.max(waited));
                     calls.push(call);
                 }
             }
             group.is_tried = !calls.is_empty();
+            let is_alone = turns.next().is_none();
             turns.groups.push_back(group);
             if !calls.is_empty() {
-                return Some((calls, patience.min(TURN)));
+                let is_distributed = settings.backend.parts.is_distributed();
+                return Some((calls, wait(longest, patience, is_alone, is_distributed)));
             }
         }
         turns.has_worker = false;
         None
+    }
+
+    /// How long to wait after a turn that failed: each row is tried about as often, however many are locked.
+    fn pause(&self) -> Duration {
+        PAUSE / u32::try_from(lock(&self.turns).groups.len()).unwrap_or(u32::MAX).max(1)
     }
 
     /// Ends a group's turn. The rows of these calls are still locked by another transaction.
@@ -162,10 +174,10 @@ impl Turns {
 /// Tries the groups in turn until no call waits.
 async fn work(blocked: Arc<Blocked>, worker: Worker<impl FnMut()>) {
     let shared = &blocked.shared;
-    while let Some((calls, patience)) = blocked.take() {
+    while let Some((calls, wait)) = blocked.take() {
         let limit = calls[0].reply.limit().clone();
         let still = match Connection::acquire(shared, &blocked.server, limit.as_str()).await {
-            Ok(connection) => Batch::new(shared, connection, calls).run_locked(patience).await,
+            Ok(connection) => Batch::new(shared, connection, calls).run_locked(wait).await,
             Err(error) => {
                 shared.memories.prefetch.broke();
                 for call in calls {
@@ -174,13 +186,35 @@ async fn work(blocked: Arc<Blocked>, worker: Worker<impl FnMut()>) {
                 Vec::new()
             }
         };
+        let has_failed = !still.is_empty();
         blocked.put_back(still);
+        if has_failed && matches!(wait, Wait::Apart(_)) {
+            sleep(blocked.pause()).await;
+        }
     }
     worker.done();
 }
 
-/// How long a turn waits for rows, at most: well below the `deadlock_timeout` of PostgreSQL.
+/// How calls wait in their turn, after they have waited for so long. On Citus they always wait in the queue.
+fn wait(waited: Duration, left: Duration, is_alone: bool, is_distributed: bool) -> Wait {
+    let in_round = Duration::from_millis((waited.subsec_millis() % ROUND).into());
+    match IN_QUEUE.checked_sub(in_round) {
+        Some(rest) if is_alone && !is_distributed => Wait::InQueue(left.min(rest.max(TURN))),
+        None if !is_distributed => Wait::Apart(Duration::ZERO),
+        _ => Wait::InQueue(left.min(TURN)),
+    }
+}
+
+/// How long a turn waits in the queue if the calls of other locked rows wait for their turns.
 const TURN: Duration = Duration::from_millis(20);
+
+/// For so long of each round, of so many milliseconds, calls wait in the queue. Then they only try. It is well below
+/// the `deadlock_timeout` of PostgreSQL.
+const IN_QUEUE: Duration = Duration::from_millis(100);
+const ROUND: u32 = 500;
+
+/// How often a row that is locked for long is tried.
+const PAUSE: Duration = Duration::from_millis(10);
 
 /// How long a row that was locked is assumed to be locked still. A call that would wait for it is set aside at once.
 const REMEMBERED: Duration = Duration::from_secs(1);
@@ -192,7 +226,7 @@ mod tests {
     use crate::gate::Gate;
     use crate::gate::reply::Reply;
     use crate::plan::{Operation, Under, Verb};
-    use crate::{Limit, MINUTE};
+    use crate::{Limit, MINUTE, SECOND};
 
     const LIMIT: Limit = Limit::token_bucket("one", 1, MINUTE);
 
@@ -225,5 +259,19 @@ mod tests {
         drop(tried);
         blocked.put_back(Vec::new());
         assert_eq!(knows(), [false; 3]);
+    }
+
+    /// A row that is locked for a second leaves two errors in the server's log.
+    #[test]
+    fn calls_wait_in_the_queue_at_the_begin_of_each_round() {
+        let after = |waited, is_alone| wait(Duration::from_millis(waited), MINUTE, is_alone, false);
+        assert_eq!(
+            [after(0, true), after(540, true)],
+            [100, 60].map(|span| Wait::InQueue(Duration::from_millis(span)))
+        );
+        assert_eq!(after(540, false), Wait::InQueue(TURN));
+        assert_eq!([after(101, true), after(999, false)], [Wait::Apart(Duration::ZERO); 2]);
+        assert_eq!(wait(Duration::from_millis(300), MINUTE, true, true), Wait::InQueue(TURN));
+        assert_eq!(wait(Duration::ZERO, SECOND / 1_000, true, false), Wait::InQueue(SECOND / 1_000));
     }
 }

@@ -62,6 +62,16 @@ pub(super) enum ConnectionAfter {
     Gone,
 }
 
+/// How a transaction waits for rows that another one locks.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(super) enum Wait {
+    /// Without a lock: it pauses and tries again, for so long in all. Transactions that wait in the server's queue may
+    /// come first again and again.
+    Apart(Duration),
+    /// In the server's queue, for so long for each row. If that is not enough, the server logs an error.
+    InQueue(Duration),
+}
+
 struct Caller {
     /// `None` once it is answered.
     reply: Option<Reply>,
@@ -104,10 +114,10 @@ impl<'s> Batch<'s> {
 
     /// Decides and answers under locks, and waits a little for locked rows. Returns the calls whose rows are locked for
     /// longer, and gives the connection back to the pool.
-    pub(super) async fn run_locked(mut self, patience: Duration) -> Vec<QueuedCall> {
+    pub(super) async fn run_locked(mut self, wait: Wait) -> Vec<QueuedCall> {
         self.begin();
         let (shared, groups, everyone) = (self.shared, Groups::of(&self.plan), self.everyone());
-        let decided = self.decide_lost(&groups, &everyone, patience).await;
+        let decided = self.decide_lost(&groups, &everyone, wait).await;
         let blocked = std::mem::take(&mut self.blocked);
         if let ConnectionAfter::Sound(connection) = self.leave(decided) {
             connection.give_back(shared).await;
@@ -261,15 +271,17 @@ impl<'s> Batch<'s> {
     ///
     /// If another transaction locks one of their rows, or one row is faulty, it tries group by group, so that callers
     /// of other rows do not suffer.
-    async fn decide_lost(&mut self, groups: &Groups, calls: &[usize], patience: Duration) -> Result<(), Error> {
+    async fn decide_lost(&mut self, groups: &Groups, calls: &[usize], wait: Wait) -> Result<(), Error> {
         if calls.is_empty() {
             return Ok(());
         }
         meter::locked(calls.len());
         let divided = groups.divide(calls);
-        match self.decide_locked(calls, patience).await {
-            Err(Error::Locked { .. }) if divided.len() > 1 => self.decide_apart(&divided, Duration::ZERO).await,
-            Err(error) if error.is_about_data() && divided.len() > 1 => self.decide_apart(&divided, patience).await,
+        match self.decide_locked(calls, wait).await {
+            Err(Error::Locked { .. }) if divided.len() > 1 => {
+                self.decide_apart(&divided, Wait::Apart(Duration::ZERO)).await
+            }
+            Err(error) if error.is_about_data() && divided.len() > 1 => self.decide_apart(&divided, wait).await,
             Err(Error::Locked { .. }) => {
                 self.set_aside(calls);
                 Ok(())
@@ -280,9 +292,9 @@ impl<'s> Batch<'s> {
 
     /// Decides groups one after another, each in a transaction that locks. An error of one group does not affect the
     /// others.
-    async fn decide_apart(&mut self, groups: &[Vec<usize>], patience: Duration) -> Result<(), Error> {
+    async fn decide_apart(&mut self, groups: &[Vec<usize>], wait: Wait) -> Result<(), Error> {
         for calls in groups {
-            match self.decide_locked(calls, patience).await {
+            match self.decide_locked(calls, wait).await {
                 Err(Error::Locked { .. }) => self.set_aside(calls),
                 Err(error) => {
                     for call in calls {
@@ -299,9 +311,9 @@ impl<'s> Batch<'s> {
     }
 
     /// Decides calls in a transaction that locks, and answers them.
-    async fn decide_locked(&mut self, calls: &[usize], patience: Duration) -> Result<(), Error> {
+    async fn decide_locked(&mut self, calls: &[usize], wait: Wait) -> Result<(), Error> {
         let plan = self.plan.select(calls);
-        let answers = self.decide_in_transaction(&plan, patience).await?;
+        let answers = self.decide_in_transaction(&plan, wait).await?;
         for (call, answer) in calls.iter().zip(answers) {
             self.answer_unsure(*call, answer);
         }
@@ -371,6 +383,6 @@ impl<'s> Batch<'s> {
     }
 }
 
-/// How long a batch waits for locked rows, while its lane waits for the batch. The statements of another gate lock rows
-/// for less time than this.
-const A_MOMENT: Duration = Duration::from_millis(5);
+/// How a batch waits for locked rows, while its lane waits for the batch. The statements of another gate lock rows for
+/// less time than this.
+const A_MOMENT: Wait = Wait::Apart(Duration::from_millis(5));

@@ -1,8 +1,9 @@
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use futures_util::TryFutureExt;
+use tokio::time::sleep;
 
-use super::Batch;
+use super::{Batch, Wait};
 use crate::error::{Error, Step};
 use crate::execution::{Answers, Execution};
 use crate::gate::connection::{timed, within};
@@ -13,14 +14,18 @@ impl Batch<'_> {
     /// Decides all calls of a plan in a transaction of their own, under locks. With alternatives, it locks the rows up
     /// to the alternative that a look chooses, and all rows if the locked ones then lead to another.
     ///
-    /// Waits for `patience` for each row that another transaction locks. Tries again if it lost a race that requires
-    /// the whole transaction to run again. An error of one call is the answer to that call. An error of the database
-    /// is the error of all, and then nothing is taken, unless it is [`Error::OutcomeUnknown`].
-    pub(super) async fn decide_in_transaction(&mut self, plan: &Plan, patience: Duration) -> Result<Answers, Error> {
-        let (mut tries, mut looks) = (TRIES, plan.has_alternatives());
+    /// Tries again if it lost a race that requires the whole transaction to run again. An error of one call is the
+    /// answer to that call. An error of the database is the error of all, and then nothing is taken, unless it is
+    /// [`Error::OutcomeUnknown`].
+    pub(super) async fn decide_in_transaction(&mut self, plan: &Plan, wait: Wait) -> Result<Answers, Error> {
+        let (mut tries, mut looks, asked) = (TRIES, plan.has_alternatives(), Instant::now());
         loop {
             tries -= 1;
-            match self.attempt(plan, patience, looks).await {
+            match self.attempt(plan, wait, looks).await {
+                Err(Error::Locked { .. }) if matches!(wait, Wait::Apart(span) if asked.elapsed() < span) => {
+                    sleep(PAUSE.mul_f64(0.5 + fastrand::f64() / 2.0)).await;
+                    tries += 1;
+                }
                 Err(error) if (error.is_lost_race() || error.is_cut_short()) && tries > 0 => {}
                 Err(error)
                     if tries > 0
@@ -38,10 +43,11 @@ impl Batch<'_> {
     }
 
     /// `None` if the rows that a look chose were not enough.
-    async fn attempt(&mut self, plan: &Plan, lock_timeout: Duration, looks: bool) -> Result<Option<Answers>, Error> {
+    async fn attempt(&mut self, plan: &Plan, wait: Wait, looks: bool) -> Result<Option<Answers>, Error> {
         let shared = self.shared;
         let (timeout, limit) = (shared.settings.statement_timeout, plan.rows()[0].name());
-        let begin = store::begin(&mut self.connection, shared.settings.backend, lock_timeout, timeout);
+        let (Wait::Apart(span) | Wait::InQueue(span)) = wait;
+        let begin = store::begin(&mut self.connection, shared.settings.backend, span, timeout);
         let begin = timed(timeout, begin.map_err(|source| database(Step::Begin, limit, source)));
         let mut tx = within(timeout, Step::Begin, limit, begin).await?;
         // The server watches each statement; this timeout is for a server that is gone.
@@ -50,6 +56,9 @@ impl Batch<'_> {
         let ended = |source| database(Step::Commit, limit, source);
         let execute = async {
             let mut execution = Execution::new(shared.store_in(&mut tx), plan);
+            if matches!(wait, Wait::Apart(_)) {
+                execution = execution.without_waiting();
+            }
             if !looks {
                 return execution.run().await.map(Some);
             }
@@ -76,6 +85,10 @@ impl Batch<'_> {
 
 /// A bound: no table and part of a plan takes as many statements.
 const STATEMENTS: u32 = 8;
+
+/// The pause before locked rows are tried again, at most: about as long as another gate holds a row. It is random, so
+/// that gates do not try together.
+const PAUSE: Duration = Duration::from_millis(1);
 
 /// How often a transaction is tried before the caller gets the error of a lost race.
 const TRIES: u32 = 3;

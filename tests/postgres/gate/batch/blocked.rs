@@ -4,9 +4,10 @@ use std::pin::pin;
 use std::task::Poll;
 use std::time::Duration;
 
-use sqlx::{AssertSqlSafe, PgConnection};
+use sqlx::{AssertSqlSafe, Connection, PgConnection};
 use tokio::task::{JoinHandle, JoinSet};
-use tollgate::{Call, Decision, Error, Gate, Limit, OnFailure, Request, Tokens};
+use tollgate::{Call, Decision, Error, Gate, Limit, OnFailure, Request, Tokens, migrate};
+use tollgate_embedded::Server;
 
 use crate::gate::stage::{EVER, one_connection, patient, pool, soon};
 use crate::proxy::Proxy;
@@ -16,7 +17,10 @@ const LIMIT: Limit = Limit::stepped_bucket("hot", 1_000_000, EVER);
 
 /// Begins a transaction, in which it locks the rows of some keys.
 async fn lock(world: &World, keys: &str) -> PgConnection {
-    let mut holder = world.connect().await;
+    lock_on(world.connect().await, keys).await
+}
+
+async fn lock_on(mut holder: PgConnection, keys: &str) -> PgConnection {
     for sql in ["begin".to_owned(), format!("select from tollgate.durable where key like '{keys}' for update")] {
         sqlx::raw_sql(AssertSqlSafe(sql)).execute(&mut holder).await.unwrap();
     }
@@ -65,6 +69,25 @@ async fn callers_of_other_rows_go_on_while_rows_are_locked() {
             assert_eq!(reset.remaining, Tokens::new(1_000_000));
         }
     }
+}
+
+/// A row that another gate writes is tried again, and the server's log has no error of that.
+#[tokio::test]
+async fn a_row_that_is_locked_for_a_moment_leaves_no_error_in_the_servers_log() {
+    let server = Server::start().unwrap();
+    migrate::run(&mut PgConnection::connect(server.url()).await.unwrap()).await.unwrap();
+    let proxy = Proxy::new(server.url());
+    let gate = patient(&one_connection(proxy.options()).await).build();
+    gate.consume(LIMIT.key("k")).await.unwrap().granted().unwrap();
+    let holder = lock_on(PgConnection::connect(server.url()).await.unwrap(), "k").await;
+    // It reads, fails to swap, begins, and fails to lock.
+    proxy.hold_after(4);
+    let call = ask(&gate, LIMIT.key("k"));
+    proxy.until_held().await;
+    unlock(holder).await;
+    proxy.release();
+    assert_eq!(call.await.unwrap().unwrap().granted().unwrap().remaining, Tokens::new(999_998));
+    assert!(!server.log().contains("ERROR"), "{}", server.log());
 }
 
 /// The callers of a locked row are served in the order in which they came.
