@@ -27,6 +27,8 @@ pub(super) struct LastReading {
     pub(super) map: Map,
     /// Tells whether the table has changed; `None` if this process knows more than it has read.
     pub(super) stamp: Option<Stamp>,
+    /// The reports of this process since that reading began, and when each was noted.
+    pub(super) noted: Vec<(Instant, Override)>,
     /// The reading of the database's clock, and in `read` when its answer came.
     pub(super) now: Timestamp,
     pub(super) read: Instant,
@@ -43,9 +45,10 @@ impl Known {
         of(&lock::read(&self.reading))
     }
 
-    /// Goes by an override that this process has just reported. The next reading includes it.
+    /// Goes by an override that this process has just reported. A reading that begins from now on includes it.
     pub(super) fn note(&self, said: Override) {
         let mut reading = lock::write(&self.reading);
+        reading.noted.push((Instant::now(), said.clone()));
         reading.map.note(said);
         reading.stamp = None;
         drop(reading);
@@ -53,11 +56,14 @@ impl Known {
         self.changed.send_replace(());
     }
 
-    /// Replaces the whole map, if it has changed.
-    pub(super) fn swap(&self, Snapshot { now, stamp, map }: Snapshot) {
+    /// Replaces the whole map, if it has changed, by a reading that began at an instant. Reports that were noted since
+    /// may not be in it, and stay.
+    pub(super) fn swap(&self, Snapshot { now, stamp, map }: Snapshot, began: Instant) {
         let mut reading = lock::write(&self.reading);
         (reading.now, reading.read) = (now, Instant::now());
-        if let Some(map) = map {
+        reading.noted.retain(|(at, _)| *at >= began);
+        if let Some(mut map) = map {
+            reading.noted.iter().for_each(|(_, said)| map.note_again(said));
             reading.stamp = Some(stamp);
             self.is_empty.store(map.is_empty(), Ordering::Relaxed);
             reading.map = map;
@@ -68,7 +74,82 @@ impl Known {
 }
 
 impl LastReading {
+    /// A reading whose answer has just come.
+    pub(super) fn new(map: Map, stamp: Option<Stamp>, now: Timestamp) -> Self {
+        Self { map, stamp, noted: Vec::new(), now, read: Instant::now() }
+    }
+
     pub(super) fn now(&self) -> Timestamp {
         self.now.plus(self.read.elapsed())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use chrono::{DateTime, Utc};
+
+    use super::*;
+    use crate::overrides::{AppliedOverride, Effect};
+    use crate::{DAY, HOUR, Key, Limit};
+
+    const LIMIT: Limit = Limit::token_bucket("their_service", 10, HOUR);
+
+    /// A pause until the end of some hour, reported in the first.
+    fn pause(set_at: i64, hours: u32) -> Override {
+        let instant = |second| DateTime::<Utc>::from_timestamp(second, 0).unwrap();
+        Override {
+            limit: LIMIT.name().to_owned(),
+            key: None,
+            label: AppliedOverride::PAUSE.to_owned(),
+            effect: Effect::Deny,
+            starts_at: instant(set_at),
+            ends_at: Some(instant(0) + HOUR * hours),
+            reason: String::new(),
+            set_by: String::new(),
+            set_at: instant(set_at),
+        }
+    }
+
+    fn reading(said: Vec<Override>) -> Snapshot {
+        Snapshot { now: Timestamp::from_micros(0), stamp: Stamp::default(), map: Some(Map::of(said)) }
+    }
+
+    fn known() -> Known {
+        let Snapshot { now, map, .. } = reading(Vec::new());
+        Known::new(LastReading::new(map.unwrap(), None, now), None)
+    }
+
+    /// The end of the pause that counts, in hours.
+    fn ends(known: &Known) -> Option<u64> {
+        known.known(|known| {
+            let of_key = known.map.set_for(LIMIT.name(), &Key::GLOBAL).find(|said| said.is_live(known.now().into()));
+            of_key.and_then(|said| Some(said.ends_at?.timestamp().unsigned_abs() / HOUR.as_secs()))
+        })
+    }
+
+    /// The clock of the last reading lags, so the report lies ahead of it.
+    #[test]
+    fn a_report_counts_at_once_though_the_clock_of_the_last_reading_is_behind() {
+        let known = known();
+        known.note(pause(1_800, 24));
+        assert_eq!(ends(&known), Some(24));
+        assert!(known.known(|known| known.map.applied(&LIMIT, &Key::GLOBAL, known.now().into())).is_some());
+    }
+
+    #[test]
+    fn a_reading_that_began_before_a_report_leaves_it() {
+        let (known, began) = (known(), Instant::now());
+        known.note(pause(1, 1));
+        known.swap(reading(Vec::new()), began);
+        assert_eq!((ends(&known), known.is_empty.load(Ordering::Relaxed)), (Some(1), false));
+        // It has seen a later report of another process.
+        known.swap(reading(vec![pause(2, 2)]), began);
+        assert_eq!(ends(&known), Some(2));
+        // An earlier one.
+        known.swap(reading(vec![pause(0, 3)]), began);
+        assert_eq!(ends(&known), Some(1));
+        // Somebody has lifted the pause.
+        known.swap(reading(Vec::new()), Instant::now() + DAY);
+        assert_eq!(ends(&known), None);
     }
 }

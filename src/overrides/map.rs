@@ -46,6 +46,15 @@ impl Map {
         same.insert(0, said);
     }
 
+    /// Puts a report into a reading that may have missed it, unless the reading has a later one in its place.
+    pub(super) fn note_again(&mut self, said: &Override) {
+        let key = said.key.as_ref().unwrap_or(&Key::GLOBAL);
+        let is_same = |other: &&Override| (&other.key, &other.label) == (&said.key, &said.label);
+        if self.set_for(&said.limit, key).find(is_same).is_none_or(|found| found.set_at < said.set_at) {
+            self.note(said.clone());
+        }
+    }
+
     pub(super) fn is_empty(&self) -> bool {
         self.limits.is_empty()
     }

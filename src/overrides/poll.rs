@@ -23,6 +23,7 @@ pub(super) async fn again_and_again(inner: Weak<Known>, pool: PgPool) {
         let Some(before) = inner.upgrade().map(|inner| inner.known(|known| known.stamp)) else { return };
         // A stamp of another server may be the same by chance.
         let before = before.filter(|_| whole.elapsed() < A_WHILE);
+        let began = Instant::now();
         let reading = tokio::time::timeout(PATIENCE, read(&pool, before)).await;
         let Some(inner) = inner.upgrade() else { return };
         match reading.unwrap_or(Err(sqlx::Error::PoolTimedOut)) {
@@ -32,7 +33,7 @@ pub(super) async fn again_and_again(inner: Weak<Known>, pool: PgPool) {
                 }
                 is_stale = false;
                 meter::overrides_read(reading.now);
-                inner.swap(reading);
+                inner.swap(reading, began);
             }
             Err(error) => {
                 if !std::mem::replace(&mut is_stale, true) {

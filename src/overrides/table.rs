@@ -18,7 +18,7 @@ use crate::tokens::Tokens;
 /// Tells versions of the table apart: the number of rows, and a hash over each row's key and the transaction that wrote
 /// it. The sum of all `xmin` is no stamp. A transaction that begins before another and ends after it can lower the
 /// `xmin` of one row by as much as it raises that of another.
-#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+#[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
 pub(super) struct Stamp {
     rows: i64,
     versions: i64,

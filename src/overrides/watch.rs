@@ -1,7 +1,7 @@
 use std::fmt;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use chrono::{DateTime, Utc};
 use sqlx::{PgConnection, PgPool};
@@ -104,8 +104,7 @@ impl Overrides {
 
     /// Knows of no override until the table can be read. On a runtime.
     pub(crate) fn unread(pool: PgPool) -> Self {
-        let nothing = LastReading { map: Map::default(), stamp: None, now: Timestamp::MIN, read: Instant::now() };
-        Self::watching(nothing, pool)
+        Self::watching(LastReading::new(Map::default(), None, Timestamp::MIN), pool)
     }
 
     fn watching(known: LastReading, pool: PgPool) -> Self {
@@ -183,7 +182,7 @@ impl Overrides {
 
 async fn first_reading(conn: &mut PgConnection, before: &str) -> Result<LastReading, sqlx::Error> {
     let Snapshot { now, stamp, map } = table::read(conn, None, before).await?;
-    Ok(LastReading { map: map.unwrap_or_default(), stamp: Some(stamp), now, read: Instant::now() })
+    Ok(LastReading::new(map.unwrap_or_default(), Some(stamp), now))
 }
 
 /// Shows the number of overrides, and no keys.
