@@ -1,5 +1,6 @@
 //! The ways in which all verbs decide: by overrides alone, by a look, or under locks.
 
+use std::borrow::Cow;
 use std::{convert, iter};
 
 use sqlx::PgConnection;
@@ -18,18 +19,21 @@ impl Limiter {
         answers.pop().expect("each verb has an answer")
     }
 
-    /// Decides calls in their order, each by itself. A fault of one call is the error of that call only.
+    /// Decides calls in their order, each by itself, at one instant of a given clock. A fault of one call is the error
+    /// of that call only.
     pub(super) async fn decide_each<T>(
         &self,
         conn: &mut PgConnection,
         verbs: impl Iterator<Item = Verb>,
         convert: impl Fn(Answer) -> T,
     ) -> Result<Vec<Result<T, Error>>, Error> {
+        let limiter =
+            self.clock.stopped().map_or(Cow::Borrowed(self), |clock| Cow::Owned(Self { clock, ..self.clone() }));
         // Calls that are wrong, or already answered, are not planned.
         let (mut planned, mut answered) = (Vec::new(), Vec::new());
         for verb in verbs {
-            answered.push(match self.prepared(verb) {
-                Ok(call) => self.overruled(&call).map(Ok).or_else(|| {
+            answered.push(match limiter.prepared(verb) {
+                Ok(call) => limiter.overruled(&call).map(Ok).or_else(|| {
                     planned.push(call);
                     None
                 }),
@@ -39,10 +43,10 @@ impl Limiter {
         let plan = Plan::of(planned);
         // The keys of each call are few, except those of a settlement.
         if plan.len() > 1 {
-            expect_few(plan.count_keys(), self.max_keys, plan.call(0).limit())
+            expect_few(plan.count_keys(), limiter.max_keys, plan.call(0).limit())
                 .inspect_err(|error| meter::wrong(By::Limiter, error))?;
         }
-        let answers = if plan.len() == 0 { Ok(Vec::new()) } else { self.carry_out(conn, &plan).await };
+        let answers = if plan.len() == 0 { Ok(Vec::new()) } else { limiter.carry_out(conn, &plan).await };
         let answers = answers.inspect_err(|error| {
             (0..plan.len()).for_each(|call| tell(By::Limiter, plan.call(call).limit(), &Err(error.clone())));
         })?;

@@ -107,7 +107,8 @@ impl Limiter {
         self
     }
 
-    /// Takes this clock instead of the database's: for tests and replays. The limiter asks it for each call.
+    /// Takes this clock instead of the database's: for tests and replays. The limiter asks it once for each
+    /// call.
     pub fn clock(mut self, clock: impl Fn() -> DateTime<Utc> + Send + Sync + 'static) -> Self {
         self.clock = Clock::given(clock);
         self

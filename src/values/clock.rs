@@ -20,6 +20,11 @@ impl Clock {
         Self::Given(Arc::new(clock))
     }
 
+    /// This clock, stopped at the instant that it shows now; `None` if there is nothing to stop.
+    pub(crate) fn stopped(&self) -> Option<Self> {
+        if let Self::Given(clock) = self { Some(Self::At(clock().into())) } else { None }
+    }
+
     /// The instant to take for now; `None` for the database's clock.
     pub(crate) fn at(&self) -> Option<Timestamp> {
         match self {

@@ -1,11 +1,14 @@
 //! Clocks: one that goes back, and the one of a transaction that began long ago.
 
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
+
 use chrono::{DateTime, Utc};
-use tollgate::{Limit, MINUTE, SECOND, Tokens};
+use tollgate::{Limit, MINUTE, NewOverride, Overrides, SECOND, Tokens};
 
 use super::kinds;
 use crate::teller::{Teller, both, retry, tokens};
-use crate::world::{World, limiter, second};
+use crate::world::{ON_CALL, World, limiter, second};
 
 #[tokio::test]
 async fn time_stands_still_where_the_clock_goes_back() {
@@ -44,4 +47,24 @@ async fn in_a_transaction_begun_long_ago_refill_uses_the_present() {
         let (_, ts) = teller.row(&limit, "").await.unwrap();
         assert_eq!(ts, grant.decided_at);
     }
+}
+
+/// A call that looks, locks and goes by overrides does so at one instant.
+#[tokio::test]
+async fn a_limiter_asks_its_clock_once_for_each_call() {
+    let world = World::new().await;
+    let limit = Limit::token_bucket("clock", 8, MINUTE).shards(4);
+    let free = NewOverride::unlimited(&limit).key("free").reason("a test");
+    free.set(&mut world.connect_as(ON_CALL).await).await.unwrap();
+    let overrides = Overrides::read(&mut world.connect().await).await.unwrap();
+    let asked = Arc::new(AtomicU32::new(0));
+    let clock = asked.clone();
+    let limiter = limiter().overrides(&overrides).clock(move || second(clock.fetch_add(1, Ordering::SeqCst).into()));
+    let mut tx = world.begin().await;
+    for _ in 0..2 {
+        limiter.consume(&mut tx, limit.key("k")).await.unwrap().granted().unwrap();
+    }
+    limiter.consume(&mut tx, limit.key("free")).await.unwrap().granted().unwrap();
+    limiter.consume_each(&mut tx, [limit.key("k"), limit.key("other")]).await.unwrap();
+    assert_eq!(asked.load(Ordering::SeqCst), 4);
 }
