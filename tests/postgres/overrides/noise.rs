@@ -20,7 +20,7 @@ async fn two_failures_are_tolerated_whoever_reports_them_and_a_third_is_trouble(
     assert_eq!(shares, [1_000_000, 1_000_000]);
     // It is in the table, and changes nothing.
     let known = overrides.all();
-    assert_eq!((known.len(), known[0].share(chrono::Utc::now())), (1, None));
+    assert_eq!((known.len(), known[0].share(super::now(&world).await)), (1, None));
     assert_eq!(overrides.applied(&THEIRS, &Key::GLOBAL), None);
     let cut = ask(&overrides).await;
     assert_eq!(share(&cut), 700_000);

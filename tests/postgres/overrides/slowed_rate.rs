@@ -42,7 +42,7 @@ async fn a_report_cuts_the_rate_in_the_function_as_in_the_core() {
         let last = found(&mut conn).await;
         // Another pause is over before the statement after it, or is live.
         run(&mut conn, "delete from tollgate.overrides where label = 'pause'").await;
-        let mut forgets = dice.u64(0..2) * dice.u64(0..10_000_000);
+        let mut forgets = dice.u32(0..2) * dice.u32(0..10_000_000);
         if dice.bool() {
             forgets = 0;
             let pause =
@@ -61,11 +61,11 @@ async fn a_report_cuts_the_rate_in_the_function_as_in_the_core() {
             .bind(i32::from(percent))
             .bind(i32::from(floor))
             .bind(f64::from(recovers))
-            .bind(forgets as f64);
+            .bind(f64::from(forgets));
         let (at, paused): (DateTime<Utc>, Option<DateTime<Utc>>) = report.fetch_one(&mut conn).await.unwrap();
         // A report that is tolerated is not dated. Few shares grow between these two instants.
         let instants = [at, now, super::now(&world).await].map(Timestamp::from);
-        let reported = instants.map(|at| SlowedRate::reported(Some(last), &how, Duration::from_micros(forgets), at));
+        let reported = instants.map(|at| SlowedRate::reported(Some(last), &how, Duration::from_micros(forgets.into()), at));
         let found_now = found(&mut conn).await;
         let reported = reported.into_iter().find(|reported| *reported == found_now).unwrap_or(reported[0]);
         let is_new = reported.reported_at == at.into();
