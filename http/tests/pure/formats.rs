@@ -110,7 +110,7 @@ fn of_a_wallet_the_older_formats_tell_what_remains_alone() {
     }
 }
 
-/// A client that is told 0 without a time holds itself back for ever.
+/// A client that reads 0 without a time holds itself back for ever.
 #[test]
 fn of_a_wallet_its_overdraft_is_left_too() {
     let (wallet, mut world) = (Limit::wallet("credits").overdraft(10), World::default());
