@@ -99,8 +99,8 @@ pub struct Grant {
 
 impl Grant {
     /// When all tokens of all limits of the call are back, if nobody spends: the latest
-    /// [`Standing::full_at`](crate::Standing::full_at). `None` if one is never full, or if there is no standing, as of an
-    /// unlimited call.
+    /// [`Standing::full_at`](crate::Standing::full_at). `None` if one is never full, or if there is no standing: an
+    /// unlimited call has none.
     #[must_use]
     pub fn full_at(&self) -> Option<DateTime<Utc>> {
         self.standings.iter().map(|standing| standing.full_at).max_by_key(|full_at| latest(*full_at)).flatten()
