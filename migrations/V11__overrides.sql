@@ -223,14 +223,19 @@ end $$;
 -- Reports that the other side asks callers to wait: nothing is granted until then, for a day at most. A pause that ends
 -- later stays. The end is rounded up to a second, so that many reports of one answer write once. Returns the pause that
 -- counts; null if none does.
+--
+-- An answer tells `as_told`, and others of the same role correct it: one that names less than half of what is left ends
+-- the pause then. Nobody corrects a pause that was also reported otherwise.
 create function tollgate.pause(limit_name text, key text default null, every_key bool default false,
-                               until timestamptz default null, lasting interval default null)
+                               until timestamptz default null, lasting interval default null,
+                               as_told bool default false)
 returns tollgate.override
 language plpgsql security definer set search_path = pg_catalog, pg_temp set row_security = off as $$
 #variable_conflict use_variable
 declare
     of_key text collate "C" := tollgate._whom(limit_name, key, every_key);
     clock timestamptz; ends_at timestamptz; is_over bool; was tollgate.override; is_live bool;
+    told constant text := 'an answer asked callers to wait'; was_told bool; may_correct bool; corrects bool;
     written tollgate.override;
 begin
     if num_nonnulls(until, lasting) <> 1 then
@@ -251,15 +256,21 @@ begin
         ends_at := to_timestamp(ceil(extract(epoch from ends_at)));
         select o.* into was from tollgate.overrides o
          where o.name = limit_name collate "C" and o.key = of_key and o.label = 'pause';
-        is_live := tollgate._is_live(was.starts_at, was.ends_at, was.set_at, clock);
-        if is_over or is_live and was.ends_at >= ends_at then
+        is_live := coalesce(tollgate._is_live(was.starts_at, was.ends_at, was.set_at, clock), false);
+        was_told := is_live and was.reason = told;
+        may_correct := as_told and (not is_live or was_told and was.set_by = session_user);
+        corrects := is_live and may_correct and was.ends_at - ends_at > ends_at - clock;
+        if is_over or is_live and was.ends_at >= ends_at and not corrects and (as_told or not was_told) then
             return case when is_live then was end;
         end if;
         continue when attempt = 0;
+        if is_live and not corrects then
+            ends_at := greatest(ends_at, was.ends_at);
+        end if;
         -- A pause that lasts longer is one with the pause that it replaces.
         written := tollgate._report(limit_name, of_key, 'pause', 'deny', null, clock,
                                     least(clock, case when is_live then was.starts_at end), ends_at, null,
-                                    'callers were asked to wait', was);
+                                    case when may_correct then told else 'callers were asked to wait' end, was);
         if written.name is not null then
             -- Rates that were growing back stand still until it ends. They grow at whole seconds, so those that had
             -- begun to grow end a second later.

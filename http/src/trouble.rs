@@ -63,8 +63,8 @@ impl Trouble {
         Self { retry_after: self.retry_after.map(|span| span.min(longest)) }
     }
 
-    /// Slows a limit down for all processes, and pauses it if the answer asks callers to wait, for a day at most. The
-    /// request names the limit and the key; its cost does not count.
+    /// Slows a limit down for all processes, and [pauses](tollgate::Overrides::pause_as_told) it if the answer asks
+    /// callers to wait, for a day at most. The request names the limit and the key; its cost does not count.
     ///
     /// # Errors
     ///
@@ -77,7 +77,7 @@ impl Trouble {
         how: &tollgate::SlowDown,
     ) -> Result<(), tollgate::OverrideError> {
         if let Some(span) = self.retry_after {
-            overrides.pause_for(request.clone(), span).await?;
+            overrides.pause_as_told(request.clone(), span).await?;
         }
         overrides.slow_down(request, how).await.map(drop)
     }

@@ -98,7 +98,7 @@ impl Overrides {
     /// [`OverrideError::Meter`], [`OverrideError::Key`], [`OverrideError::NotWatched`],
     /// [`OverrideError::TooManyReports`], and the database's errors.
     pub async fn pause_until(&self, request: Request, at: DateTime<Utc>) -> Result<Option<Override>, OverrideError> {
-        self.pause(request, at, None).await
+        self.pause(request, at, None, false).await
     }
 
     /// Reports for how long the other side asks callers to wait, as `Retry-After` does; otherwise as
@@ -108,8 +108,27 @@ impl Overrides {
     ///
     /// Those of [`pause_until`](Self::pause_until).
     pub async fn pause_for(&self, request: Request, span: Duration) -> Result<Option<Override>, OverrideError> {
-        let until = self.now().plus(span.min(DAY)).into();
-        self.pause(request, until, Some(span.min(DAY))).await
+        self.pause_lasting(request, span.min(DAY), false).await
+    }
+
+    /// Reports for how long an answer asks callers to wait, as [`pause_for`](Self::pause_for) does. Other answers may
+    /// correct it: one that names less than half of what is left ends the pause then. It must come from the same role.
+    /// A pause that was also reported otherwise stays.
+    ///
+    /// # Errors
+    ///
+    /// Those of [`pause_until`](Self::pause_until).
+    pub async fn pause_as_told(&self, request: Request, span: Duration) -> Result<Option<Override>, OverrideError> {
+        self.pause_lasting(request, span.min(DAY), true).await
+    }
+
+    async fn pause_lasting(
+        &self,
+        request: Request,
+        span: Duration,
+        as_told: bool,
+    ) -> Result<Option<Override>, OverrideError> {
+        self.pause(request, self.now().plus(span).into(), Some(span), as_told).await
     }
 
     /// Pauses it until an instant; by the database's clock for so long, if `lasting` says so.
@@ -118,17 +137,23 @@ impl Overrides {
         request: Request,
         until: DateTime<Utc>,
         lasting: Option<Duration>,
+        as_told: bool,
     ) -> Result<Option<Override>, OverrideError> {
         let (limit, key) = asked(&request)?;
-        let is_as_long = |said: &Override, _| said.ends_at.is_none_or(|end| end >= until);
-        if let Some(known) = self.reported(limit, key, AppliedOverride::PAUSE, is_as_long) {
+        let is_enough = |said: &Override, now| {
+            let Some(end) = said.ends_at else { return true };
+            let (was_told, is_corrected) = (said.reason == TOLD, end - until > until - now);
+            end >= until && !(was_told && (is_corrected || !as_told))
+        };
+        if let Some(known) = self.reported(limit, key, AppliedOverride::PAUSE, is_enough) {
             return Ok(Some(known));
         }
         let sql = sqlx::query(concat!(include_str!("pause.sql"), include_str!("row.sql")))
             .bind(limit.name())
             .bind(key.as_str())
             .bind(lasting.is_none().then(|| Timestamp::from(until)))
-            .bind(lasting.map(micros));
+            .bind(lasting.map(micros))
+            .bind(as_told);
         self.report(limit, sql).await
     }
 
@@ -172,6 +197,9 @@ impl Overrides {
         Ok(said)
     }
 }
+
+/// The reason of a pause that answers may correct (`tollgate.pause`).
+const TOLD: &str = "an answer asked callers to wait";
 
 /// A report does not wait long for another one: then its trouble is old. A layer waits for a second, which is longer, so
 /// that its connection is not closed.

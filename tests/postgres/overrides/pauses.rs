@@ -1,12 +1,17 @@
 //! Limits that are paused because the other side asked for it.
 
+use std::time::Duration;
+
 use chrono::{DateTime, Utc};
 use sqlx::AssertSqlSafe;
-use tollgate::{DAY, Decision, Effect, HOUR, Key, Limit, MINUTE, NewOverride, Overrides, Reason};
+use tollgate::{
+    DAY, Decision, Effect, HOUR, Key, Limit, MINUTE, NewOverride, Override, OverrideError, Overrides, Reason,
+};
 
 use super::slow_down::reporters;
 use super::{TEN, now, on_call, until};
-use crate::world::{patient, second};
+use crate::teller::run;
+use crate::world::{OWNER, patient, second};
 
 #[tokio::test]
 async fn a_pause_refuses_everybody_until_it_ends_and_none_shortens_it() {
@@ -61,6 +66,40 @@ async fn a_pause_by_sql_is_written_if_it_ends_later() {
     assert_ne!(pause(&format!("{end} + interval '1 hour'")).await, paused);
     world.sql("update tollgate.overrides set starts_at = '2020-01-01', ends_at = '2020-01-02'").await;
     assert_eq!(pause("'2020-01-01'").await, None, "none counts");
+}
+
+/// One answer was wrong, and another one says so. Nobody shortens what somebody else wants.
+#[tokio::test]
+async fn an_answer_corrects_one_that_named_far_longer_and_no_other_pause() {
+    let (world, overrides) = reporters().await;
+    let minutes = |said: Result<Option<Override>, OverrideError>| {
+        let said = said.unwrap().unwrap();
+        (said.ends_at.unwrap() - said.starts_at).num_minutes()
+    };
+    // The function goes by the table alone, and the library by its memory, too.
+    let told = async |key: &str, span: Duration| {
+        let lasts = minutes(overrides.pause_as_told(TEN.key(key), span).await);
+        let sql =
+            "select starts_at, ends_at from tollgate.pause('ten', $1, lasting => $2::text::interval, as_told => true)";
+        let said =
+            sqlx::query_as::<_, (DateTime<Utc>, DateTime<Utc>)>(sql).bind(key).bind(format!("{}s", span.as_secs()));
+        let (starts_at, ends_at) = said.fetch_one(&world.pool).await.unwrap();
+        assert_eq!((ends_at - starts_at).num_minutes(), lasts);
+        lasts
+    };
+    for (span, lasts) in [(60, 60), (40, 60), (1, 1), (20, 20), (0, 20), (9, 9)] {
+        assert_eq!(told("answers", MINUTE * span).await, lasts, "{span}");
+    }
+    assert_eq!(minutes(overrides.pause_for(TEN.key("first"), HOUR).await), 60);
+    for (span, lasts) in [(1, 60), (120, 120), (1, 120)] {
+        assert_eq!(told("first", MINUTE * span).await, lasts, "{span}");
+    }
+    assert_eq!(told("later", HOUR).await, 60);
+    assert!(minutes(overrides.pause_for(TEN.key("later"), MINUTE).await) >= 59);
+    assert!(told("later", MINUTE).await >= 59);
+    let sql = "select tollgate.pause('ten', 'of another role', lasting => '1 hour', as_told => true)";
+    run(&mut world.connect_as(OWNER).await, sql).await;
+    assert_eq!(told("of another role", MINUTE).await, 60);
 }
 
 /// A waiter of a paused limit wakes when an operator lifts the pause.
