@@ -264,16 +264,14 @@ begin
             return case when is_live then was end;
         end if;
         continue when attempt = 0;
-        if is_live and not corrects then
-            ends_at := greatest(ends_at, was.ends_at);
-        end if;
         -- A pause that lasts longer is one with the pause that it replaces.
+        ends_at := case when is_live and not corrects then greatest(ends_at, was.ends_at) else ends_at end;
         written := tollgate._report(limit_name, of_key, 'pause', 'deny', null, clock,
                                     least(clock, case when is_live then was.starts_at end), ends_at, null,
                                     case when may_correct then told else 'callers were asked to wait' end, was);
         if written.name is not null then
-            -- Rates that were growing back stand still until it ends. They grow at whole seconds, so those that had
-            -- begun to grow end a second later.
+            -- Rates that were growing back stand still until it ends, and no longer than that if it is corrected. They
+            -- grow at whole seconds, so those that had begun to grow end a second later.
             update tollgate.overrides o
                set rate = tollgate._share(o.rate, o.starts_at, o.ends_at, clock), starts_at = ends_at,
                    ends_at = tollgate._instant(
@@ -281,7 +279,8 @@ begin
                        - tollgate._micros(greatest(o.starts_at, clock))
                        + case when o.starts_at < clock then 1000000 else 0 end)
              where o.name = limit_name collate "C" and (of_key = '' or o.key = of_key) and o.label = 'slowdown'
-               and o.rate < 1000000 and o.starts_at < ends_at and o.ends_at > clock;
+               and o.rate < 1000000 and o.ends_at > clock
+               and (o.starts_at < ends_at or corrects and o.starts_at = was.ends_at);
             return written;
         end if;
     end loop;

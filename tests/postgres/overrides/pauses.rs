@@ -8,7 +8,7 @@ use tollgate::{
     DAY, Decision, Effect, HOUR, Key, Limit, MINUTE, NewOverride, Override, OverrideError, Overrides, Reason,
 };
 
-use super::slow_down::reporters;
+use super::slow_down::{SLOWLY, reporters};
 use super::{TEN, now, on_call, until};
 use crate::teller::run;
 use crate::world::{OWNER, patient, second};
@@ -74,17 +74,17 @@ async fn an_answer_corrects_one_that_named_far_longer_and_no_other_pause() {
     let (world, overrides) = reporters().await;
     let minutes = |said: Result<Option<Override>, OverrideError>| {
         let said = said.unwrap().unwrap();
-        (said.ends_at.unwrap() - said.starts_at).num_minutes()
+        (said.ends_at.unwrap() - said.set_at).num_minutes()
     };
     // The function goes by the table alone, and the library by its memory, too.
     let told = async |key: &str, span: Duration| {
         let lasts = minutes(overrides.pause_as_told(TEN.key(key), span).await);
         let sql =
-            "select starts_at, ends_at from tollgate.pause('ten', $1, lasting => $2::text::interval, as_told => true)";
+            "select set_at, ends_at from tollgate.pause('ten', $1, lasting => $2::text::interval, as_told => true)";
         let said =
             sqlx::query_as::<_, (DateTime<Utc>, DateTime<Utc>)>(sql).bind(key).bind(format!("{}s", span.as_secs()));
-        let (starts_at, ends_at) = said.fetch_one(&world.pool).await.unwrap();
-        assert_eq!((ends_at - starts_at).num_minutes(), lasts);
+        let (set_at, ends_at) = said.fetch_one(&world.pool).await.unwrap();
+        assert_eq!((ends_at - set_at).num_minutes(), lasts);
         lasts
     };
     for (span, lasts) in [(60, 60), (40, 60), (1, 1), (20, 20), (0, 20), (9, 9)] {
@@ -100,6 +100,16 @@ async fn an_answer_corrects_one_that_named_far_longer_and_no_other_pause() {
     let sql = "select tollgate.pause('ten', 'of another role', lasting => '1 hour', as_told => true)";
     run(&mut world.connect_as(OWNER).await, sql).await;
     assert_eq!(told("of another role", MINUTE).await, 60);
+
+    // A rate does not stand still until the end that was wrong.
+    told("slowed", HOUR).await;
+    overrides.slow_down(TEN.key("slowed"), &SLOWLY).await.unwrap();
+    told("slowed", MINUTE).await;
+    let all = Overrides::read(&mut on_call(&world).await).await.unwrap().all();
+    let [pause, slowed] = &all.iter().filter(|said| said.key == Key::new("slowed").ok()).collect::<Vec<_>>()[..] else {
+        panic!("{all:?}")
+    };
+    assert_eq!(Some(slowed.starts_at), pause.ends_at);
 }
 
 /// A waiter of a paused limit wakes when an operator lifts the pause.
