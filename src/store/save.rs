@@ -123,7 +123,7 @@ impl Store<'_> {
             xid as Option<i64>,
             state.list.to_column() as Option<Vec<i64>>,
             read.map(|read| read.value.micros()) as Option<i64>,
-            read.map(|read| read.ts) as Option<Timestamp>,
+            read.and_then(comparable) as Option<Timestamp>,
             read.and_then(|read| read.list.to_column()) as Option<Vec<i64>>
         );
         Ok(rows?.len())
@@ -146,7 +146,7 @@ impl Store<'_> {
             &values.lists.firsts as &[Option<i32>],
             &values.lists.lasts as &[Option<i32>],
             &read().map(|read| Some(read?.value.micros())).collect::<Vec<_>>() as &[Option<i64>],
-            &read().map(|read| Some(read?.ts)).collect::<Vec<_>>() as &[Option<Timestamp>],
+            &read().map(|read| comparable(read?)).collect::<Vec<_>>() as &[Option<Timestamp>],
             &read().map(|read| read?.list.to_text()).collect::<Vec<_>>() as &[Option<String>]
         );
         Ok(written?.len())
@@ -248,6 +248,11 @@ impl Store<'_> {
     pub(super) fn provable(&self, xid: i64) -> Option<i64> {
         (!self.backend.parts.is_distributed()).then_some(xid)
     }
+}
+
+/// The instant of a row that was read, to compare with the row; `None` if the row may hold a later one.
+fn comparable(read: &State) -> Option<Timestamp> {
+    Some(read.ts).filter(|ts| *ts < Timestamp::MAX)
 }
 
 /// The changes of `tollgate.ephemeral`, and those of `tollgate.durable`, as arrays.

@@ -6,7 +6,8 @@
 --
 -- $1 part, $2 names, $3 keys, $4 shards, $5 micro-tokens, $6 instants, $7 when each will be full
 -- $8 all lists, $9 where those of each row begin, $10 where they end; null for none
--- $11 micro-tokens, $12 instants and $13 lists as they were read; null $11 for a row that was just inserted
+-- $11 micro-tokens, $12 instants and $13 lists as they were read; null in $11 for a row that was just inserted, null in
+-- $12 for an instant that only PostgreSQL can hold
 with h as materialized (
     select f.of, f.tid, w.value, w.ts, w.full_at, ($8::int8[])[w.first : w.last] as list
       from (select pg_catalog.unnest(p.names) as name, pg_catalog.unnest(p.keys) as key,
@@ -24,7 +25,7 @@ with h as materialized (
            from tollgate.durable r
           where r.part = $1 and r.name = w.name and r.key = w.key and r.shard = w.shard
             and (w.read is null
-                 or r.value = w.read and r.ts = w.read_at and r.list::text is not distinct from w.read_list)
+                 or r.value = w.read and r.ts = coalesce(w.read_at, r.ts) and r.list::text is not distinct from w.read_list)
          offset 0
             for no key update of r
      ) f

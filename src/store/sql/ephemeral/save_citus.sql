@@ -16,7 +16,7 @@ with h as materialized (
            from tollgate.ephemeral r
           where r.part = $1 and r.name = w.name and r.key = w.key and r.shard = w.shard
             and (w.read is null
-                 or r.value = w.read and r.ts = w.read_at and r.list::text is not distinct from w.read_list)
+                 or r.value = w.read and r.ts = coalesce(w.read_at, r.ts) and r.list::text is not distinct from w.read_list)
          offset 0
             for no key update of r
      ) f
