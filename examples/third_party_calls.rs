@@ -16,7 +16,7 @@ use tokio::io::{AsyncBufReadExt, AsyncWriteExt, BufReader};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::runtime::Runtime;
 use tokio::time::Instant;
-use tollgate::{Gate, Limit, MINUTE, Overrides, SECOND, SlowDown, migrate};
+use tollgate::{Error, Gate, Limit, MINUTE, Overrides, SECOND, SlowDown, migrate};
 use tollgate_embedded::Server;
 
 type Failure = Box<dyn std::error::Error + Send + Sync>;
@@ -185,7 +185,10 @@ async fn call(scene: &Scene, callers: usize, way: usize, database: &str, service
                         tokio::time::sleep(Duration::from_millis(20)).await;
                     }
                 } else {
-                    gate.wait(limit.global(), 5 * MINUTE).await?.granted()?;
+                    match gate.wait(limit.global(), 5 * MINUTE).await {
+                        Err(Error::Locked { .. }) => continue,
+                        turn => drop(turn?.granted()?),
+                    }
                 }
                 let Some(wait) = connection.call().await? else { continue };
                 match way {

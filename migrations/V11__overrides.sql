@@ -196,7 +196,8 @@ begin
                                         case when is_live then was.set_at else clock end,
                                         case when is_live then was.starts_at else clock end,
                                         case when is_live then was.ends_at else tollgate._instant(forgotten) end,
-                                        tollgate._instant(forgotten), 'trouble was reported', was);
+                                        tollgate._instant(forgotten),
+                                        case when is_live then was.reason else 'a call failed' end, was);
             if written.name is not null then
                 return written;
             end if;

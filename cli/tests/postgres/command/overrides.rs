@@ -378,12 +378,17 @@ async fn a_slow_down_is_shown_and_lifted() {
     let world = World::new().await;
     let told = |args: &[&str]| stdout(&command(&world, args));
     let report = "select tollgate.slow_down('send_message', 'ada', percent => 49, recovers => '1 day',
-                                            forgets => '0')";
+                                            forgets => '0'),
+                         tollgate.slow_down('send_message', 'bob', forgets => '1 hour')";
     sqlx::raw_sql(report).execute(&mut world.connect_as(OWNER).await).await.unwrap();
     told(&["consume", "send_message", "ada"]);
     let listed = told(&["override", "list"]);
     assert!(listed.starts_with("send_message for ada: slowed down to 49 % of its rate, ends in "), "{listed}");
     assert!(listed.contains("(label slowdown, tollgate_owner: trouble was reported)"), "{listed}");
+    assert!(
+        listed.contains("\nsend_message for bob: not slowed down, for few calls have failed, ends in "),
+        "{listed}"
+    );
     let inspected: Value = serde_json::from_str(&told(&["inspect", "send_message", "ada", "--json"])).unwrap();
     assert!((0.49..0.50).contains(&inspected["rate_share"].as_f64().unwrap()), "{inspected}");
     let top = told(&["top", "--once", "--interval", "100ms"]);
@@ -392,5 +397,6 @@ async fn a_slow_down_is_shown_and_lifted() {
     let reserved = failure(&command(&world, &reserved));
     assert!(reserved.contains("this label belongs to slow_down and pause"), "{reserved}");
     assert!(told(&["override", "remove", "send_message", "ada", "--label", "slowdown"]).starts_with("removed"));
+    assert!(told(&["override", "remove", "send_message", "bob", "--label", "slowdown"]).starts_with("removed"));
     assert_eq!(told(&["override", "list"]), "no overrides\n");
 }
