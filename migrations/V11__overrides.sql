@@ -300,8 +300,8 @@ $$;
 
 -- Writes what was reported, unless the row is not as it was read: an advisory lock is one node's, and on Citus a report
 -- through another node may have come first. Then this returns null, and the next attempt succeeds, because the
--- statement keeps other writers of the table waiting on all nodes. Also removes earlier reports that are over. One
--- transaction at a time removes, so that two never wait for each other.
+-- statement keeps other writers of the table waiting on all nodes. Also removes earlier reports that are over, and no
+-- longer count. One transaction at a time removes, so that two never wait for each other.
 create function tollgate._report(limit_name text, of_key text, label text, effect text, share int8, clock timestamptz,
                                  starts_at timestamptz, ends_at timestamptz, forgotten_at timestamptz, reason text,
                                  was tollgate.override)
@@ -314,7 +314,8 @@ begin
            hash_record_extended(row('tollgate.overrides'::text, 'reports'::text), 0)) then
         delete from tollgate.overrides o
          where (o.name <> limit_name collate "C" or o.key <> of_key collate "C")
-           and o.label in ('slowdown', 'pause') and o.ends_at <= clock;
+           and o.label in ('slowdown', 'pause') and o.ends_at <= clock
+           and (o.label <> 'pause' or clock - o.ends_at >= o.ends_at - o.starts_at);
     end if;
     if was.name is null and tollgate._max_reports() <= (
            select count(*) from (select from tollgate.overrides o where o.label in ('slowdown', 'pause')

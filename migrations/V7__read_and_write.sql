@@ -9,7 +9,8 @@ create function tollgate._parts() returns int4 language sql immutable as 'select
 -- _overridden() applies. A meter is a wallet whose overdraft has no bound, and has no override.
 create function tollgate._limit(limit_name text, of_key text)
 returns table (kind text, shards int2, storage text, flow "char", rate int8, period int8, most int8, max_reserved int8,
-               phase int8, is_overridden bool, effect text, ends_at timestamptz) language sql stable as $$
+               phase int8, is_overridden bool, effect text, ends_at timestamptz, paused int8[])
+language sql stable as $$
     select d.kind, d.shards, d.storage, d.flow, d.rate, case d.flow when 'm' then 2678400000000 else d.period end,
            case d.flow when 'w' then 9223372036854775807 else d.capacity end,
            case d.kind when 'meter' then 9223372036854775807 else d.max_reserved end,
@@ -18,7 +19,7 @@ returns table (kind text, shards int2, storage text, flow "char", rate int8, per
            d.kind <> 'meter'
            and (exists (select from tollgate.overrides o where o.name = limit_name and o.key = of_key)
                 or exists (select from tollgate.overrides o where o.name = limit_name and o.key = '')),
-           null::text, null::timestamptz
+           null::text, null::timestamptz, null::int8[]
       from tollgate.limits d where d.name = limit_name $$;
 
 -- Whether an override counts at an instant. One that had begun when it was set has begun, even if the clock steps back.
@@ -37,10 +38,12 @@ language sql immutable as $$
 -- whether they are the key's or every key's. If several deny, the one that ends last counts. Numbers of the key beat
 -- those of every key. If there are several such numbers, the ones that were set last count. Numbers of another kind, or
 -- reservations of an ephemeral limit, do not apply. Of slow-downs the smallest share counts, of the numbers that count.
+-- `paused` is the span of the last pause, which counts while it lasts, and as long again; two that overlap are one.
 -- The two keys are joined: `in` reads all overrides of a limit, until the table was analyzed.
 create function tollgate._overridden(limit_name text, of_key text, as_of timestamptz)
 returns table (kind text, shards int2, storage text, flow "char", rate int8, period int8, most int8, max_reserved int8,
-               phase int8, is_overridden bool, effect text, ends_at timestamptz) language sql stable as $$
+               phase int8, is_overridden bool, effect text, ends_at timestamptz, paused int8[])
+language sql stable as $$
     select d.kind, d.shards, d.storage, d.flow,
            case when s.share is null then coalesce(n.rate, d.rate)
                 else greatest(div(coalesce(n.rate, d.rate)::numeric * s.share::numeric, 1000000::numeric)::int8,
@@ -51,7 +54,7 @@ returns table (kind text, shards int2, storage text, flow "char", rate int8, per
            case d.flow when 'g' then coalesce(d.start, tollgate._phase(limit_name, of_key,
                                                                         coalesce(n.period, d.period)))
                        when 'm' then coalesce(d.start, 0) else 0 end,
-           n.rate is not null or s.share is not null, r.effect, r.ends_at
+           n.rate is not null or s.share is not null, r.effect, r.ends_at, p.span
       from (select coalesce(as_of, clock_timestamp()) as at) c
       join tollgate.limits d on d.name = limit_name
       left join lateral (
@@ -71,7 +74,18 @@ returns table (kind text, shards int2, storage text, flow "char", rate int8, per
             from (values (of_key), ('')) k (key)
             join tollgate.overrides o on o.name = limit_name and o.key = k.key
            where o.ends_at > c.at and o.effect = 'slowed' and o.rate < 1000000 and d.flow not in ('w', 'm', 'b')
-      ) s on true $$;
+      ) s on true
+      left join lateral (
+          select array[tollgate._micros(min(o.starts_at)), tollgate._micros(max(o.ends_at))] as span
+            from (values (of_key), ('')) k (key)
+            join tollgate.overrides o on o.name = limit_name and o.key = k.key
+           where o.label = 'pause' and o.effect = 'deny' and o.starts_at <= c.at
+             and not exists (select from (values (of_key), ('')) k (key)
+                               join tollgate.overrides l on l.name = limit_name and l.key = k.key
+                              where l.label = 'pause' and l.effect = 'deny' and l.starts_at <= c.at
+                                and l.starts_at > o.ends_at)
+          having c.at - max(o.ends_at) < max(o.ends_at) - min(o.starts_at)
+      ) p on true $$;
 
 -- Inserts a row, unless there is one.
 create function tollgate._insert(storage text, limit_name text, key text, mark int8[], value int8, ts int8,

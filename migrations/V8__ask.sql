@@ -46,7 +46,7 @@ begin
     -- The answer of _decide() in the usual case, in fewer expressions: a grant without this took 1.5 times as long.
     -- tests/postgres/functions/rule.rs holds both to the plan.
     if d.flow = 'c' and value is not null and list is null and micros > 0 and not looking
-       and up_to is null and leaving is null and d.effect is null then
+       and up_to is null and leaving is null and d.effect is null and d.paused is null then
         at := tollgate._micros(greatest(clock, seen));
         level := case when seen_full >= seen and seen_full <= greatest(clock, seen)
                            and seen_full < timestamptz '262142-12-31 23:59:59.999999+00' then 0
@@ -119,7 +119,7 @@ begin
                                     d.most::numeric + max_debt, value, since, full_at, tollgate._micros(clock), list);
         end if;
         v := tollgate._decide(null, d.flow, d.rate, d.period, d.most, d.phase, value, since, full_at,
-                              tollgate._micros(clock), micros, part, max_debt, list);
+                              tollgate._micros(clock), micros, part, max_debt, list, d.paused);
         exit when v.new_ts is null or looking;
         if value is null then
             exit when tollgate._insert(d.storage, limit_name, key, v.mark, v.new_value, v.new_ts, v.full_at);
@@ -142,7 +142,7 @@ comment on type tollgate.request is 'one limit of several, by tollgate.request()
 create type tollgate._item as (
     place int8, name text, key text, micros int8, kind text, shards int2, storage text, flow "char", rate int8,
     period int8, most int8, max_debt int8, phase int8, value int8, ts int8, seen timestamptz, list int8[], full_at int8,
-    mine bool, v tollgate._verdict, is_overridden bool, effect text, ends_at timestamptz);
+    mine bool, v tollgate._verdict, is_overridden bool, effect text, ends_at timestamptz, paused int8[]);
 -- The most keys that one call may ask. On a busy machine a call of 20 000 kept its rows from others for 7.6 seconds,
 -- and one of 2 000 for a second. The owner may replace this one with another number.
 create function tollgate._max_keys() returns int4 language sql immutable as 'select 2000';
@@ -174,7 +174,7 @@ begin
                          tollgate._micros(r.ts), r.ts, r.list, tollgate._micros(r.full_at), false,
                          case when u.rest >= 0 then row(true, a.micros, u.rest, u.at, u.at, u.rest - d.most, u.at,
                              tollgate._first_instant('c', d.rate, d.period, 0, u.rest - d.most, u.at, null, 0), null
-                             )::tollgate._verdict end, d.is_overridden, null, null)::tollgate._item
+                             )::tollgate._verdict end, d.is_overridden, null, null, null)::tollgate._item
                      order by d.storage = 'durable', a.name, a.key),
            min(c.clock), bool_and((u.rest >= 0) is true) and not looking, true, greatest(min(u.rest), 0), min(u.at),
            bool_or(d.is_overridden), bool_or(d.flow = 'b' or a.is_named)
@@ -216,8 +216,9 @@ begin
             continue when i.is_overridden is not true;
             select i.micros * case when d.effect = 'unlimited' then 0 else 1 end, d.rate, d.period, d.most,
                    case when reserving or d.flow = 'w' then d.max_reserved else 0 end, d.phase, d.is_overridden,
-                   d.effect, d.ends_at
-              into i.micros, i.rate, i.period, i.most, i.max_debt, i.phase, i.is_overridden, i.effect, i.ends_at
+                   d.effect, d.ends_at, d.paused
+              into i.micros, i.rate, i.period, i.most, i.max_debt, i.phase, i.is_overridden, i.effect, i.ends_at,
+                   i.paused
               from tollgate._overridden(i.name, i.key, as_of) d;
             items[k] := i;
             is_denied := is_denied or coalesce(i.effect = 'deny', false);
@@ -266,7 +267,7 @@ begin
                              null::int8, null::int8, null::int8[]);
                 else
                     v := tollgate._decide(null, i.flow, i.rate, i.period, i.most, i.phase, i.value, i.ts, i.full_at,
-                                          tollgate._micros(clock), i.micros, null, i.max_debt, i.list);
+                                          tollgate._micros(clock), i.micros, null, i.max_debt, i.list, i.paused);
                 end if;
                 items[k].v := v;
                 if not v.granted then

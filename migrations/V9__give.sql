@@ -82,7 +82,7 @@ begin
         v.remaining := micros - case when v.new_ts is null then 0 else back end;
     else
         v := tollgate._decide(case when is_repeat then 'look' else verb end, q.flow, q.rate, q.period, q.most, q.phase,
-                              l.value, l.ts, l.full_at, now, micros, null, 0, l.list);
+                              l.value, l.ts, l.full_at, now, micros, null, 0, l.list, q.paused);
     end if;
     if v.new_ts is not null then
         perform tollgate._write(q.storage, limit_name, key, null, null, null, null, v.new_value, v.new_ts, v.full_at,

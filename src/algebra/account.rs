@@ -110,7 +110,8 @@ impl<'r> Account<'r> {
     pub(super) fn shards(&self) -> impl Iterator<Item = Shard> {
         self.rows.iter().enumerate().map(|(index, row)| {
             let terms = self.terms.shard(index, self.rows.len());
-            let read = terms.or_full(row.as_ref(), self.now);
+            let still = row.as_ref().and_then(|row| terms.stood_still(row, self.now));
+            let read = terms.or_full(still.as_ref().or(row.as_ref()), self.now);
             let refilled = terms.refill(&read, self.now);
             Shard { index, terms, read, refilled }
         })

@@ -14,6 +14,11 @@
 //! ends no later than under the faster definition, and the tokens taken now add the time in which they come back. So
 //! use under a large plan ends when that plan would have ended it, even if the key has a smaller plan by then.
 //!
+//! # When a limit was paused
+//!
+//! The span of a [`Pause`] brings a bucket nothing: its row counts as if it was written so much later. So a bucket that
+//! was empty when the pause began is empty when the pause ends.
+//!
 //! The same functions run in the server, in a simulation and in a browser: with `--no-default-features` the
 //! dependencies of this crate include no driver, no runtime and no clock.
 //!
@@ -65,6 +70,7 @@ mod decide;
 mod full;
 mod list;
 mod months;
+mod pause;
 mod period;
 mod refill;
 mod rest;
@@ -80,6 +86,7 @@ pub(crate) use ask::Position;
 pub(crate) use charge::{Settled, Unsettled};
 pub use decide::{TooDeep, Verdict};
 pub use list::{Entry, List};
+pub use pause::Pause;
 pub(crate) use period::longest;
 pub use rest::Rest;
 pub use shard::Portion;

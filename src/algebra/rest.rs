@@ -24,7 +24,8 @@ impl Rest {
             return Tokens::ZERO;
         }
         let row = State::new(Tokens::ZERO, self.stood_at);
-        let (gained, _) = terms.gained(&row, now.max(self.stood_at));
+        let row = terms.stood_still(&row, now).unwrap_or(row);
+        let (gained, _) = terms.gained(&row, now.max(row.ts));
         saturate((wide(self.tokens) - gained).max(0))
     }
 }

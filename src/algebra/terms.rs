@@ -2,6 +2,7 @@ use std::time::Duration;
 
 use super::list::List;
 use super::months;
+use super::pause::Pause;
 use super::state::{State, wide};
 use crate::answer::receipt::ChargeKind;
 use crate::key::Key;
@@ -18,6 +19,8 @@ pub struct Terms {
     pub(crate) capacity: i64,
     pub(crate) max_reserved: i64,
     pub(crate) flow: Flow,
+    /// The last pause, while it counts.
+    pub(crate) pause: Option<Pause>,
 }
 
 /// How tokens come back to a row.
@@ -91,7 +94,7 @@ impl Terms {
         let deepest = if limit.kind == LimitKind::Meter { Tokens::MAX } else { limit.max_reserved };
         let [rate, capacity, max_reserved] = [limit.rate, most, deepest].map(Tokens::micros);
         // Some kinds have no period, but some statement divides by the period.
-        Self { rate, period: period.max(1), capacity, max_reserved, flow }
+        Self { rate, period: period.max(1), capacity, max_reserved, flow, pause: None }
     }
 
     /// The terms by a period that a caller names.

@@ -292,7 +292,13 @@ impl GateBuilder {
         let by_node = self.by_node && parts.is_distributed();
         let memories = Memories {
             refusals: self.staleness.map(|age| Refusals::new(age, self.remembered_keys, self.settings.clock.clone())),
-            prefetch: Arc::new(Prefetch::new(self.ages, parts, closed.clone())),
+            prefetch: Arc::new(Prefetch::new(
+                self.ages,
+                parts,
+                self.overrides.clone(),
+                self.settings.clock.clone(),
+                closed.clone(),
+            )),
         };
         let shared = Shared {
             entry: Server::new(self.pool, self.settings.statement_timeout),

@@ -1,4 +1,4 @@
-use crate::algebra::Timestamp;
+use crate::algebra::{Pause, Timestamp};
 use crate::key::Key;
 use crate::limit::Limit;
 
@@ -9,9 +9,12 @@ pub struct AppliedOverride {
     pub numbers: Option<Limit>,
     /// The share of the rate that a slow-down leaves, in millionths; the numbers include it.
     pub share: Option<u32>,
+    /// The last pause of a bucket, while it lasts, and as long again.
+    pub pause: Option<Pause>,
     /// The answer that does not depend on the rows, if there is one.
     pub ruling: Option<Ruling>,
-    /// The label of the override that gives the ruling, or else slows the limit down, or else gives the numbers.
+    /// The label of the override that gives the ruling, or else slows the limit down, or else gives the numbers, or
+    /// else of the pause.
     pub label: String,
 }
 

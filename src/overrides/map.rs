@@ -75,7 +75,7 @@ impl Map {
 
     /// The effect of the overrides on a limit for a key at an instant.
     pub(super) fn applied(&self, limit: &Limit, key: &Key, now: DateTime<Utc>) -> Option<AppliedOverride> {
-        applied(limit, now, || self.set_for(limit.name(), key).filter(|said| said.is_live(now)))
+        applied(limit, now, || self.set_for(limit.name(), key))
     }
 
     /// The overrides of a key, and then those of every key.

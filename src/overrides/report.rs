@@ -89,9 +89,9 @@ impl Overrides {
     }
 
     /// Reports until when the other side asks callers to wait: nothing is granted before, to the request's key or to
-    /// every key. An end later than a day counts as a day, and is rounded up to a whole second. A pause that ends later
-    /// stays. A rate that was slowed down grows back from the end of the pause. Returns the pause that counts; `None` if
-    /// the instant has passed and there is none.
+    /// every key. An end later than a day counts as a day, and is rounded up to a whole second. A pause that ends
+    /// later stays. A pause brings a bucket nothing, so no burst follows it. A rate that was slowed down grows back
+    /// from the end of the pause. Returns the pause that counts; `None` if the instant has passed and there is none.
     ///
     /// # Errors
     ///

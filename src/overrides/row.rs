@@ -5,7 +5,7 @@ use serde::{Deserialize, Serialize};
 
 use super::applied::{AppliedOverride, Ruling};
 use super::slowed_rate::SlowedRate;
-use crate::algebra::Timestamp;
+use crate::algebra::{Pause, Timestamp};
 use crate::key::Key;
 use crate::limit::{Limit, LimitKind, Storage, written};
 use crate::tokens::Tokens;
@@ -120,6 +120,12 @@ impl Override {
     #[must_use]
     pub fn is_pause(&self) -> bool {
         self.effect == Effect::Deny && self.label == AppliedOverride::PAUSE
+    }
+
+    /// The span of a pause.
+    pub(super) fn pause(&self) -> Option<Pause> {
+        let until = self.ends_at.filter(|_| self.is_pause())?;
+        Some(Pause { from: self.starts_at.into(), until: until.into() })
     }
 
     pub(super) fn ruling(&self) -> Option<Ruling> {

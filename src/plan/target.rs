@@ -75,6 +75,7 @@ impl Target {
             self.terms = self.named_alike(Terms::of(&numbers, self.key()));
             applied.numbers = Some(std::mem::replace(&mut self.limit, numbers));
         }
+        self.terms = self.terms.paused(applied.pause);
         self.applied = Some(Box::new(applied));
     }
 

@@ -47,9 +47,9 @@ use watch::Watch;
 /// # When a row goes
 ///
 /// Each row holds the instant from which on every caller reads it as a missing one, whatever definition or override
-/// counts by then. The row is deleted a [margin](Self::margin) after that instant. So no debt is forgiven, and no later
-/// decision changes. Only the grid of a stepped bucket, which counts from the first use, may start again, later and
-/// never earlier.
+/// counts by then. The row is deleted a [margin](Self::margin) after that instant. So no debt is forgiven, and no
+/// later decision changes. While a pause of its limit counts, the row stays: the pause brings a bucket nothing. Only
+/// the grid of a stepped bucket, which counts from the first use, may start again, later and never earlier.
 ///
 /// # Steps of the clock
 ///

@@ -2,7 +2,8 @@
 -- places, null where there is none. Locks no row. The clock is read after the snapshot.
 --
 -- Finds nothing while another sweeper's statement runs, and says so. A row that says it was full before the instant at
--- which it stands was written by somebody else, and is left alone.
+-- which it stands was written by somebody else, and is left alone. So is a row whose limit is or was paused, while the
+-- pause counts: it brings a bucket nothing, so the row may be full later.
 --
 -- $1 the first place, $2 the place to stop before, $3 how many at most
 -- $4 the instant to take for now; null for the clock
@@ -20,6 +21,11 @@ found as materialized (
            select now - pg_catalog.make_interval(secs => $5::int8::float8 / 1000000::float8) from observed
        )
        and r.full_at >= r.ts
+       and not exists (
+           select from tollgate.overrides o
+            where o.name = r.name and (o.key = r.key or o.key = ''::text) and o.label = 'pause'::text
+              and (select now from observed) - o.ends_at < o.ends_at - o.starts_at
+       )
        and (select alone from observed)
      order by r.ctid
      limit $3

@@ -8,8 +8,8 @@ use std::time::Duration;
 
 use fastrand::Rng;
 use sqlx::{PgConnection, Row as _};
-use tollgate::algebra::{List, State, Terms, Timestamp};
-use tollgate::plan::{Answer, Plan, Verb};
+use tollgate::algebra::{List, Pause, State, Terms, Timestamp};
+use tollgate::plan::{Answer, AppliedOverride, Plan, Under, Verb};
 use tollgate::{Error, FitError, Grant, Key, Limit, LimitKind, LimitSpec, Receipt, Request, Tokens};
 
 use super::owner;
@@ -68,6 +68,7 @@ struct Vector {
     debt: i64,
     until: i64,
     ready_at: i64,
+    paused: Option<[i64; 2]>,
     expected: String,
 }
 
@@ -135,7 +136,8 @@ impl Walk {
         let row = self.row.as_ref().map(|State { value, ts, list, full_at }| {
             (value.micros(), ts.micros(), list.to_column(), full_at.micros())
         });
-        let expected = self.decide(call).replace(LATE, &format!("settled {amount}"));
+        let paused = self.paused();
+        let expected = self.decide(call, paused).replace(LATE, &format!("settled {amount}"));
         let micros = |span: Duration| i64::try_from(span.as_micros()).unwrap();
         Vector {
             verb,
@@ -165,6 +167,7 @@ impl Walk {
             debt,
             until,
             ready_at,
+            paused,
             expected,
         }
     }
@@ -260,6 +263,14 @@ impl Walk {
         };
     }
 
+    /// The limit is or was paused, perhaps while the row was written, or since.
+    fn paused(&mut self) -> Option<[i64; 2]> {
+        let dice = &mut self.dice;
+        let near = self.row.as_ref().map_or(self.now, |row| row.ts.micros());
+        let [one, other] = [near, dice.choice([near, self.now]).unwrap()].map(|near| instant(dice, near));
+        (dice.bool() && one != other).then_some([one.min(other), one.max(other)])
+    }
+
     fn call(
         &self,
         verb: &str,
@@ -312,8 +323,13 @@ impl Walk {
     }
 
     /// The plan's answer, and the row that it leaves.
-    fn decide(&mut self, call: Verb) -> String {
-        let plan = Plan::new([call]).unwrap();
+    fn decide(&mut self, call: Verb, paused: Option<[i64; 2]>) -> String {
+        let pause = paused.map(|paused| {
+            let [from, until] = paused.map(Timestamp::from_micros);
+            Pause { from, until }
+        });
+        let overrides = |_: &Limit, _: &Key| Some(AppliedOverride { pause, ..AppliedOverride::default() });
+        let plan = Plan::under([call], &Under { overrides: &overrides, ..Under::NOTHING }).unwrap();
         let outcome = plan.decide(slice::from_ref(&self.row), &[], Timestamp::from_micros(self.now));
         let at = |instant: chrono::DateTime<chrono::Utc>| Timestamp::from(instant).micros();
         let mut told = match &outcome.answers[0] {
@@ -449,12 +465,12 @@ async fn told(conn: &mut PgConnection, vectors: &[Vector]) -> Vec<String> {
             vectors.iter().map(|$vector| $value).collect::<Vec<_>>()
         };
     }
-    let sql = "select public.step(v, f::\"char\", name, k, r, p, m, s, va, ts, l::int8[], fu, n, a, pa, ac, d, u, re)
+    let sql = "select public.step(v, f::\"char\", name, k, r, p, m, s, va, ts, l::int8[], fu, n, a, pa, ac, d, u, re, pd::int8[])
                  from unnest($1::text[], $2::text[], $3::text[], $4::text[], $5::int8[], $6::int8[], $7::int8[],
                    $8::int8[],
                              $9::int8[], $10::int8[], $11::text[], $12::int8[], $13::int8[], $14::int8[], $15::int8[],
-                             $16::int8[], $17::int8[], $18::int8[], $19::int8[])
-                      with ordinality q (v, f, name, k, r, p, m, s, va, ts, l, fu, n, a, pa, ac, d, u, re, place)
+                             $16::int8[], $17::int8[], $18::int8[], $19::int8[], $20::text[])
+                      with ordinality q (v, f, name, k, r, p, m, s, va, ts, l, fu, n, a, pa, ac, d, u, re, pd, place)
                 order by place";
     let query = sqlx::query(sql)
         .bind(column!(vector => vector.verb))
@@ -475,7 +491,8 @@ async fn told(conn: &mut PgConnection, vectors: &[Vector]) -> Vec<String> {
         .bind(column!(vector => vector.actual))
         .bind(column!(vector => vector.debt))
         .bind(column!(vector => vector.until))
-        .bind(column!(vector => vector.ready_at));
+        .bind(column!(vector => vector.ready_at))
+        .bind(column!(vector => vector.paused.map(|span| array(&span))));
     query.fetch_all(conn).await.unwrap().iter().map(|row| row.get(0)).collect()
 }
 

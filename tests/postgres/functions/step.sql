@@ -1,7 +1,7 @@
 -- A step of a row that is there, by what callers call.
 create function public.by_table(verb text, flow "char", limit_name text, key text, rate int8, period int8, most int8,
                                 start int8, value int8, ts int8, list int8[], full_at int8, now int8, amount int8,
-                                part int8, debt int8, named tstzrange) returns text
+                                part int8, debt int8, named tstzrange, paused int8[]) returns text
 language plpgsql security definer set search_path = pg_catalog as $$
 #variable_conflict use_variable
 declare
@@ -11,6 +11,10 @@ declare
 begin
     delete from tollgate.durable;
     delete from tollgate.limits;
+    delete from tollgate.overrides;
+    insert into tollgate.overrides (name, key, label, effect, starts_at, ends_at, reason, set_by, set_at)
+    select limit_name, key, 'pause', 'deny', tollgate._instant(paused[1]), tollgate._instant(paused[2]), 'x', 'x',
+           tollgate._instant(paused[1]) where paused is not null;
     insert into tollgate.limits (name, kind, rate, period, capacity, max_reserved, start)
     values (limit_name, kind, rate, case when flow in ('m', 'b') then 0 else period end,
             case flow when 'w' then 0 else most end, greatest(debt, 0), case when flow <> 'b' then start end);
@@ -44,7 +48,7 @@ end $$;
 -- One step on a row, as rule.rs tells it: the answer, and what is written.
 create function public.step(verb text, flow "char", limit_name text, key text, rate int8, period int8, most int8,
                             start int8, value int8, ts int8, list int8[], full_at int8, now int8, amount int8,
-                            part int8, actual int8, debt int8, until int8, ready_at int8) returns text
+                            part int8, actual int8, debt int8, until int8, ready_at int8, paused int8[]) returns text
 language plpgsql security definer set search_path = pg_catalog as $$
 declare
     v tollgate._verdict; told text; named tstzrange;
@@ -63,15 +67,16 @@ begin
     end if;
     if verb in ('consume', 'reserve', 'check') then
         v := tollgate._decide(null, flow, rate, period, most, phase, value, ts, full_at, now, amount, part, debt,
-                              list);
+                              list, paused);
         told := case when v.granted then 'granted ' else 'denied ' end || v.amount || ' ' || v.remaining || ' ' || v.at
                 || ' ' || case when v.granted and v.instant <= v.at then now else v.instant end;
         if verb = 'check' then
             v.new_ts := null;
         end if;
-        if now % 4 = 0 then
+        -- The tables know of a pause that is over, for as long again.
+        if now % 4 = 0 and (paused is null or now >= paused[2] and now - paused[2] < paused[2] - paused[1]) then
             by_table := public.by_table(verb, flow, limit_name, key, rate, period, most, start, value, ts, list,
-                                        full_at, now, amount, part, debt, named);
+                                        full_at, now, amount, part, debt, named, paused);
         end if;
     elsif verb in ('settle', 'cancel') then
         v := tollgate._settle(flow, rate,
@@ -81,7 +86,7 @@ begin
         told := 'settled ' || case when v.new_ts is null then amount else actual end;
     else
         v := tollgate._decide(verb, flow, rate, period, most, phase, value, ts, full_at, now, amount, null, 0,
-                              list);
+                              list, paused);
         told := 'done ' || v.remaining;
     end if;
     if v.new_ts is not null

@@ -10,7 +10,7 @@ use crate::teller::run;
 use crate::world::{OWNER, SERVICE, World, is_on_citus, limiter, patient};
 
 /// A world whose clock is ahead.
-async fn ahead(span: &str) -> World {
+pub(super) async fn ahead(span: &str) -> World {
     let world = World::with_clock().await;
     world.sql(&grants(SERVICE, Callers::Reporters)).await;
     let define = "select tollgate.define('ten', 'token_bucket', 10, '1000 days'),

@@ -5,13 +5,15 @@ use std::time::Duration;
 use chrono::{DateTime, Utc};
 use sqlx::AssertSqlSafe;
 use tollgate::{
-    DAY, Decision, Effect, HOUR, Key, Limit, MINUTE, NewOverride, Override, OverrideError, Overrides, Reason,
+    DAY, Decision, Effect, HOUR, Key, Limit, MINUTE, NewOverride, Override, OverrideError, Overrides, Reason, SECOND,
+    Tokens,
 };
 
+use super::clocks::ahead;
 use super::slow_down::{SLOWLY, reporters};
 use super::{TEN, now, on_call, until};
 use crate::teller::run;
-use crate::world::{OWNER, patient, second};
+use crate::world::{OWNER, World, is_on_citus, limiter, patient, second, sweeper};
 
 #[tokio::test]
 async fn a_pause_refuses_everybody_until_it_ends_and_none_shortens_it() {
@@ -126,6 +128,78 @@ async fn a_waiter_follows_reports() {
     let key = Key::new("k").unwrap();
     assert!(NewOverride::remove(&mut on_call(&world).await, "ten", Some(&key), "pause").await.unwrap());
     assert!(waiter.await.unwrap().unwrap().is_granted());
+}
+
+/// A hundred tokens come back in a thousand seconds. All are used, and an hour of pause passes.
+#[tokio::test]
+async fn no_burst_follows_a_pause_whoever_asks() {
+    if is_on_citus() {
+        return;
+    }
+    const SLOW: Limit = Limit::token_bucket("slow", 100, SECOND.saturating_mul(1_000)).capacity(101);
+    let world = ahead("0").await;
+    let mut conn = world.connect_as(OWNER).await;
+    run(&mut conn, "select tollgate.define('slow', 'token_bucket', 100, '1000 seconds', 101)").await;
+    let overrides = Overrides::watch(world.pool.clone()).await.unwrap();
+    let limiter = limiter().overrides(&overrides);
+    let [gate, ahead] =
+        [Duration::ZERO, HOUR].map(|age| patient(&world.pool).overrides(&overrides).prefetch(age).build());
+    for key in ["limiter", "gate", "sql", "sql_all", "debit"] {
+        run(&mut conn, &format!("select tollgate.debit('slow', '{key}', 101)")).await;
+    }
+    while ahead.prefetched(&SLOW.key("ahead")) < Tokens::new(2) {
+        ahead.consume(SLOW.key("ahead")).await.unwrap().granted().unwrap();
+    }
+    let left = ahead.balance(SLOW.key("ahead")).await.unwrap().remaining;
+    run(&mut conn, "select tollgate.pause('slow', every_key => true, lasting => '1 hour')").await;
+    until(async || ahead.consume(SLOW.key("ahead")).await.unwrap().denied()).await;
+    world.set_ahead("1 hour").await;
+    until(async || gate.check(SLOW.key("another")).await.unwrap().granted().ok()).await;
+
+    // Some seconds have passed besides the hour.
+    let few = |tokens: Tokens| assert!(tokens < Tokens::new(20), "{tokens:?}");
+    let mut tx = world.begin().await;
+    few(limiter.balance(&mut tx, SLOW.key("limiter")).await.unwrap().remaining);
+    let denied = limiter.consume(&mut tx, SLOW.key("limiter").cost(20)).await.unwrap().denied().unwrap();
+    drop(tx);
+    few(gate.balance(SLOW.key("gate")).await.unwrap().remaining);
+    gate.consume(SLOW.key("gate").cost(20)).await.unwrap().denied().unwrap();
+    // What it had taken ahead is lost to it.
+    let after = ahead.balance(SLOW.key("ahead")).await.unwrap().remaining;
+    few(after.checked_sub(left).unwrap_or(Tokens::ZERO));
+    assert_eq!(ahead.prefetched(&SLOW.key("ahead")), Tokens::ZERO);
+    let sql = "select (tollgate.balance('slow', 'sql') < 20::numeric
+                       and not (tollgate.consume('slow', 'sql', 20)).granted
+                       and not (tollgate.check('slow', 'sql', 20)).granted
+                       and not (tollgate.consume_all(array[tollgate.request('slow', 'sql_all', 20)])).granted
+                       and tollgate.debit('slow', 'debit', 0.000001) < 20::numeric)";
+    assert!(sqlx::query_scalar::<_, bool>(sql).fetch_one(&mut conn).await.unwrap());
+    // The refusal says when they are there, and a key that nobody has asked is full.
+    assert!(denied.retry_after().unwrap() < SECOND * 200, "{denied}");
+    gate.consume(SLOW.key("another").cost(101)).await.unwrap().granted().unwrap();
+}
+
+/// A pause counts for as long again as it has lasted, and the sweeper leaves the limit's rows alone until then.
+#[tokio::test]
+async fn no_row_is_swept_whose_bucket_stood_still() {
+    let world = World::new().await;
+    run(
+        &mut world.connect_as(OWNER).await,
+        "insert into tollgate.overrides (name, key, label, effect, starts_at, ends_at, reason, set_by, set_at)
+         values ('ten', 'k', 'pause', 'deny', '2023-11-14 22:13:21Z', '2023-11-15 22:13:21Z', 'x', 'x', '2023-11-14Z')",
+    )
+    .await;
+    let limit = Limit::token_bucket("ten", 10, SECOND);
+    let mut tx = world.begin().await;
+    for key in ["k", "other"] {
+        limiter().at(second(0.0)).debit(&mut tx, limit.key(key).cost(20)).await.unwrap();
+    }
+    tx.commit().await.unwrap();
+    let mut swept = Vec::new();
+    for hours in [1.0, 25.0, 47.0, 49.0] {
+        swept.push(sweeper().at(second(hours * 3_600.0)).sweep(&world.pool).await.unwrap().durable);
+    }
+    assert_eq!(swept, [1, 0, 0, 1]);
 }
 
 /// The recipe of the guide `following.md`.

@@ -2,6 +2,7 @@
 
 mod definitions;
 mod left;
+mod paused;
 mod properties;
 mod scenes;
 mod slowed;

@@ -21,9 +21,11 @@ use crate::gate::memory::touch::Touch;
 use crate::gate::reply::{QueuedCall, Reply};
 use crate::key::Key;
 use crate::limit::{Limit, Storage};
+use crate::overrides::{OverrideOf, Overrides};
 use crate::parts::Parts;
 use crate::plan::{Answer, Operation, Under, Verb};
 use crate::tokens::Tokens;
+use crate::values::clock::Clock;
 pub(crate) use ages::Ages;
 use batch_demand::BatchDemand;
 use keys::{Cell, Followed, Keys};
@@ -47,6 +49,9 @@ pub(crate) struct Prefetch {
     pub(crate) is_on: bool,
     ages: Ages,
     parts: Parts,
+    /// What the gate goes by, and its clock.
+    overrides: Option<Overrides>,
+    clock: Clock,
     keys: Keys,
     /// The number of the next slice.
     next_id: AtomicU64,
@@ -61,12 +66,20 @@ pub(crate) struct Prefetch {
 }
 
 impl Prefetch {
-    pub(crate) fn new(ages: Ages, parts: Parts, closed: watch::Sender<bool>) -> Self {
+    pub(crate) fn new(
+        ages: Ages,
+        parts: Parts,
+        overrides: Option<Overrides>,
+        clock: Clock,
+        closed: watch::Sender<bool>,
+    ) -> Self {
         Self {
             is_on: ages.shortest().is_some(),
             rounds: Rounds::new(ages.shortest()),
             ages,
             parts,
+            overrides,
+            clock,
             keys: Keys::new(),
             next_id: AtomicU64::new(1),
             breaks: AtomicU64::new(0),
@@ -283,7 +296,13 @@ impl Prefetch {
         then: impl FnOnce(Result<Answer, Error>) + Send + 'static,
     ) -> Option<QueuedCall> {
         // A call that can never be granted is not made.
-        let call = Operation::of(verb, &Under { parts: self.parts, ..Under::NOTHING }).ok()?;
+        let under = |overrides: &OverrideOf<'_>| {
+            Operation::of(verb, &Under { overrides, parts: self.parts, ..Under::NOTHING }).ok()
+        };
+        let call = match &self.overrides {
+            Some(overrides) => overrides.each(self.clock.at(), under),
+            None => under(&|_, _| None),
+        }?;
         let mut reply = Reply::then(limit.name.clone(), then);
         reply.owe(Some(self.closed.subscribe()));
         Some(QueuedCall { call, reply, blocked_since: None })

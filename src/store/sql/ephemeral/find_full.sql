@@ -12,6 +12,11 @@ found as materialized (
            select now - pg_catalog.make_interval(secs => $5::int8::float8 / 1000000::float8) from observed
        )
        and r.full_at >= r.ts
+       and not exists (
+           select from tollgate.overrides o
+            where o.name = r.name and (o.key = r.key or o.key = ''::text) and o.label = 'pause'::text
+              and (select now from observed) - o.ends_at < o.ends_at - o.starts_at
+       )
        and (select alone from observed)
      order by r.ctid
      limit $3
