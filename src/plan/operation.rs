@@ -35,7 +35,7 @@ pub(super) enum Action {
     Take(Vec<Item<Ask>>),
     /// Decides as `Take` does, and takes nothing.
     Check(Vec<Item<Ask>>),
-    Adjust(Item<Adjustment>),
+    Adjust(Box<Item<Adjustment>>),
     /// Settles all charges or none.
     Settle(Settling),
 }
@@ -123,7 +123,7 @@ impl Operation {
     fn adjust(call: impl Into<Call>, kind: CallKind, action: impl FnOnce(Tokens) -> Adjustment) -> Result<Self, Error> {
         let (items, slot) = gather(call.into(), kind, Under::NOTHING.draw)?;
         let Item { target, action: ask } = items.into_iter().next().expect("a change is asked of one key");
-        Ok(Self { action: Action::Adjust(Item { target, action: action(ask.cost()) }), slot })
+        Ok(Self { action: Action::Adjust(Box::new(Item { target, action: action(ask.cost()) })), slot })
     }
 
     /// Settles charges, and uses up their stored call, if there is one.
@@ -295,7 +295,7 @@ impl Operation {
 
     /// Whether it only reads.
     pub(super) fn looks(&self) -> bool {
-        matches!(self.action, Action::Check(_) | Action::Adjust(Item { action: Adjustment::Look, .. }))
+        matches!(self.action, Action::Check(_)) || self.adjusted().is_some_and(|item| item.action == Adjustment::Look)
     }
 
     /// Whether it settles earlier charges.
@@ -334,10 +334,10 @@ impl Operation {
                 items.iter().any(|item| item.action.cost() > Tokens::ZERO && !item.target.is_unlimited())
             }
             Action::Check(_) => false,
-            Action::Adjust(Item { target, action }) => match action {
-                Adjustment::Debit(cost) => *cost > Tokens::ZERO,
-                Adjustment::Credit(_) => target.limit.kind.is_money() || target.rows.count > 1,
-                Adjustment::GiveBack(_) | Adjustment::Reset => target.rows.count > 1,
+            Action::Adjust(item) => match item.action {
+                Adjustment::Debit(cost) => cost > Tokens::ZERO,
+                Adjustment::Credit(_) => item.target.limit.kind.is_money() || item.target.rows.count > 1,
+                Adjustment::GiveBack(_) | Adjustment::Reset => item.target.rows.count > 1,
                 Adjustment::Look => false,
             },
             Action::Settle(settling) => settling.inserts(),

@@ -130,13 +130,15 @@ async fn a_waiter_follows_reports() {
     assert!(waiter.await.unwrap().unwrap().is_granted());
 }
 
-/// A hundred tokens come back in a thousand seconds. All are used, and an hour of pause passes.
+/// A hundred tokens come back in a thousand seconds.
+const SLOW: Limit = Limit::token_bucket("slow", 100, SECOND.saturating_mul(1_000)).capacity(101);
+
+/// All tokens are used, and an hour of pause passes.
 #[tokio::test]
 async fn no_burst_follows_a_pause_whoever_asks() {
     if is_on_citus() {
         return;
     }
-    const SLOW: Limit = Limit::token_bucket("slow", 100, SECOND.saturating_mul(1_000)).capacity(101);
     let world = ahead("0").await;
     let mut conn = world.connect_as(OWNER).await;
     run(&mut conn, "select tollgate.define('slow', 'token_bucket', 100, '1000 seconds', 101)").await;
