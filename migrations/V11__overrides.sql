@@ -124,12 +124,12 @@ begin
     return found;
 end $$;
 
--- Reports that a call to the other side failed. A few that fail are tolerated: the row counts them, and leaves the whole
--- rate, or what it left. One more is trouble: the limit keeps a share of the rate that it has now, and its rate grows
--- back by itself, from the end of a pause that is live. Reports within the cool-down change nothing. At no later instant
--- does a report leave a larger share than there would have been. `forgets` is the time in which the whole rate forgets
--- one that is tolerated; where it is null, three of a hundred calls of the limit are, and none if it is not defined.
--- Returns the slow-down that counts.
+-- Reports that a call to the other side failed. A few that fail are tolerated: the row counts them, and leaves the
+-- whole rate, or what it left. One more is trouble: the limit keeps a share of the rate that it has now, and its rate
+-- grows back by itself, from the end of a pause that is live. Reports within the cool-down change nothing. At no later
+-- instant does a report leave a larger share than there would have been. `forgets` is the time in which the whole rate
+-- forgets one that is tolerated; where it is null, three of a hundred calls of the limit are, and none if it is not
+-- defined. Returns the slow-down that counts.
 create function tollgate.slow_down(limit_name text, key text default null, every_key bool default false,
                                    percent int4 default 70, least_percent int4 default 5,
                                    recovers interval default '1 minute', cool_down interval default '2 seconds',
@@ -140,7 +140,7 @@ language plpgsql security definer set search_path = pg_catalog, pg_temp set row_
 declare
     of_key text collate "C" := tollgate._whom(limit_name, key, every_key);
     clock timestamptz; now int8; fault text; was tollgate.override; is_live bool; own int8; present int8; share int8;
-    starts_at int8; ends_at int8; resumes_at int8; each int8; forgotten int8; written tollgate.override;
+    starts_at int8; ends_at int8; resumes_at int8; each int8; slowly int8; forgotten int8; written tollgate.override;
 begin
     fault := case
         when (percent between 1 and 99) is not true then 'percent is what a report leaves of the rate, from 1 to 99'
@@ -186,11 +186,11 @@ begin
         resumes_at := (select max(tollgate._micros(o.ends_at)) from tollgate.overrides o
                         where o.name = limit_name collate "C" and o.key in (of_key, '') and o.label = 'pause'
                           and tollgate._is_live(o.starts_at, o.ends_at, o.set_at, clock));
-        -- A slower rate forgets less. It tolerates two reports, and as many as it forgets in half a second. A report that
-        -- comes with a pause is no noise.
-        each := least(86400000000, each * 1000000 / present);
-        forgotten := greatest(now, tollgate._micros(was.forgotten_at)) + each;
-        if each > 0 and forgotten - now <= 500000 + 2 * each and resumes_at is null then
+        -- A slower rate forgets less. It tolerates two reports, and as many as it forgets in half a second. A report
+        -- that comes with a pause is no noise.
+        slowly := least(86400000000, each * 1000000 / present);
+        forgotten := greatest(now, tollgate._micros(was.forgotten_at)) + slowly;
+        if slowly > 0 and forgotten - now <= 500000 + 2 * slowly and resumes_at is null then
             written := tollgate._report(limit_name, of_key, 'slowdown', 'slowed',
                                         case when is_live then was.rate else 1000000 end,
                                         case when is_live then was.set_at else clock end,

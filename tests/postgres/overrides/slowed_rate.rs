@@ -65,7 +65,8 @@ async fn a_report_cuts_the_rate_in_the_function_as_in_the_core() {
         let (at, paused): (DateTime<Utc>, Option<DateTime<Utc>>) = report.fetch_one(&mut conn).await.unwrap();
         // A report that is tolerated is not dated. Few shares grow between these two instants.
         let instants = [at, now, super::now(&world).await].map(Timestamp::from);
-        let reported = instants.map(|at| SlowedRate::reported(Some(last), &how, Duration::from_micros(forgets.into()), at));
+        let reported =
+            instants.map(|at| SlowedRate::reported(Some(last), &how, Duration::from_micros(forgets.into()), at));
         let found_now = found(&mut conn).await;
         let reported = reported.into_iter().find(|reported| *reported == found_now).unwrap_or(reported[0]);
         let is_new = reported.reported_at == at.into();
