@@ -280,10 +280,20 @@ async fn serve(mut stream: TcpStream, wait: f64, counts: Arc<Mutex<Counts>>) -> 
     let (read, mut write) = stream.split();
     let mut lines = BufReader::new(read).lines();
     while lines.next_line().await?.is_some() {
-        let answer = if lock(&counts).serve() { "served\n".to_owned() } else { format!("{wait}\n") };
+        let answer = match lock(&counts).serve() {
+            Answer::Served => "served\n".to_owned(),
+            Answer::Refused => format!("{wait}\n"),
+            Answer::RefusedByChance => "0\n".to_owned(),
+        };
         write.write_all(answer.as_bytes()).await?;
     }
     Ok(())
+}
+
+enum Answer {
+    Served,
+    Refused,
+    RefusedByChance,
 }
 
 impl Counts {
@@ -296,19 +306,24 @@ impl Counts {
         self.began.map_or(0.0, |began| began.elapsed().as_secs_f64())
     }
 
-    fn serve(&mut self) -> bool {
+    fn serve(&mut self) -> Answer {
         self.began.get_or_insert_with(Instant::now);
         let second = self.seconds();
         let rate = self.scene.takes(second);
         let refilled = rate * self.at.elapsed().as_secs_f64();
         self.tokens = (self.tokens + refilled).min((rate * self.scene.burst).max(1.0));
         self.at = Instant::now();
-        let is_served = self.tokens >= 1.0 && !self.is_stray();
+        let answer = match (self.tokens >= 1.0, self.is_stray()) {
+            (false, _) => Answer::Refused,
+            (true, true) => Answer::RefusedByChance,
+            (true, false) => Answer::Served,
+        };
+        let is_served = matches!(answer, Answer::Served);
         self.tokens -= f64::from(u8::from(is_served));
         if let Some(counts) = self.seconds.get_mut(whole(second)) {
             counts[usize::from(!is_served)] += 1.0;
         }
-        is_served
+        answer
     }
 
     /// Whether a call is refused by chance: the same ones in each run.
