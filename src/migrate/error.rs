@@ -42,8 +42,8 @@ pub enum MigrateError {
     },
     /// A migration was applied from a text that differs from this release's. One of the two was edited.
     #[error(
-        "migration V{version}__{name} was applied from another text (before the first release: `drop schema tollgate \
-         cascade`, then `tollgate migrate up`)"
+        "migration V{version}__{name} was applied from another text (undo what was edited, or move the rows as \
+         docs/operating.md says under *Deploys*)"
     )]
     #[non_exhaustive]
     Edited {

@@ -35,7 +35,7 @@ const OF_CALLS: [&str; 12] = [
 const OF_LIMITS: [&str; 11] =
     ["name", "kind", "rate", "period", "capacity", "max_reserved", "start", "resolution", "shards", "storage", "flow"];
 
-const OF_OVERRIDES: [&str; 14] = [
+const OF_OVERRIDES: [&str; 15] = [
     "name",
     "key",
     "label",
@@ -50,6 +50,7 @@ const OF_OVERRIDES: [&str; 14] = [
     "reason",
     "set_by",
     "set_at",
+    "forgotten_at",
 ];
 
 /// Asks which columns there are. It takes no right on the tables.

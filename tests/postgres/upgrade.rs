@@ -1,9 +1,10 @@
-//! Every version reads what 0.1.0 wrote: rows of every kind, receipts, stored calls, overrides and definitions.
+//! Every version migrates and reads what an earlier one wrote: rows of every kind, receipts, stored calls, overrides and
+//! definitions.
 //!
-//! `upgrade/0.1.0.sql` has the rows of a database that [`fill`] has written. `upgrade/0.1.0.txt` is what [`read`] finds
-//! there, and must find in every later version. Until 0.1.0 is released its migrations are still edited, so only the
-//! rows are kept, and `UPDATE_UPGRADE=1` writes both files anew. With the release they become a whole dump, which every
-//! later version migrates and nobody changes.
+//! `upgrade/0.1.0.sql` has the rows of a database that [`fill`] has written, and its history: the migrations that the
+//! history names are frozen. `upgrade/0.1.0.txt` is what [`read`] finds there, and must find in every later version.
+//! Nobody writes the two files again. A later version that stores something new gets a pair of its own, by
+//! `UPDATE_UPGRADE=1`.
 
 use std::fmt::Write;
 use std::path::PathBuf;
@@ -13,6 +14,7 @@ use std::time::Duration;
 use chrono::{DateTime, Utc};
 use sqlx::types::Json;
 use sqlx::{PgTransaction, Row};
+use tollgate::migrate::MigrateError;
 use tollgate::{
     Balance, Call, DAY, HOUR, Limit, Limits, MINUTE, NewOverride, Overrides, Receipt, Request, Tokens, migrate,
 };
@@ -23,41 +25,90 @@ use crate::teller::run;
 use crate::world::{OWNER, World, is_distributed, limiter, second, sweeper};
 
 #[tokio::test]
-async fn rows_of_0_1_0_are_read() {
+async fn rows_of_each_version_are_migrated_and_read() {
     // The rows are those of plain tables.
     if is_distributed() {
         return;
     }
+    let folder = PathBuf::from(format!("{ROOT}/tests/postgres/upgrade"));
     if std::env::var_os("UPDATE_UPGRADE").is_some() {
         let world = served().await;
+        migrate::run(&mut world.connect().await).await.unwrap();
         fill(&world).await;
-        std::fs::write(file("sql"), rows(&world)).unwrap();
-        std::fs::write(file("txt"), read(&world).await).unwrap();
+        let written = folder.join(env!("CARGO_PKG_VERSION"));
+        std::fs::write(written.with_added_extension("sql"), rows(&world, &[])).unwrap();
+        std::fs::write(written.with_added_extension("txt"), read(&world).await).unwrap();
+    }
+    let mut versions = 0;
+    for file in std::fs::read_dir(folder).unwrap().map(|file| file.unwrap().path()) {
+        if file.extension().is_some_and(|extension| extension == "sql") {
+            let world = of_an_earlier_version(&std::fs::read_to_string(&file).unwrap()).await;
+            migrate::run(&mut world.connect().await).await.unwrap();
+            assert_eq!(read(&world).await, std::fs::read_to_string(file.with_extension("txt")).unwrap());
+            versions += 1;
+        }
+    }
+    assert!(versions > 0);
+}
+
+/// As `docs/operating.md` says.
+#[tokio::test]
+async fn rows_of_an_edited_version_can_move() {
+    if is_distributed() {
+        return;
     }
     let world = served().await;
-    run(&mut world.connect().await, &std::fs::read_to_string(file("sql")).unwrap()).await;
-    assert_eq!(read(&world).await, std::fs::read_to_string(file("txt")).unwrap());
-}
-
-fn file(extension: &str) -> PathBuf {
-    format!("{ROOT}/tests/postgres/upgrade/0.1.0.{extension}").into()
-}
-
-/// A database with our tables, and a service that stores receipts.
-async fn served() -> World {
-    let world = World::unmigrated().await;
-    world.sql(&format!("create schema service authorization {OWNER}")).await;
     let mut conn = world.connect().await;
     migrate::run(&mut conn).await.unwrap();
-    run(&mut conn, "create table service.receipts (limit_name text primary key, receipt jsonb not null)").await;
+    fill(&world).await;
+    world.sql("update tollgate.schema_history set checksum = '42' where version = 2").await;
+    assert!(matches!(migrate::run(&mut conn).await, Err(MigrateError::Edited { .. })));
+
+    let moved = rows(&world, &["--exclude-table=tollgate.schema_history", "--exclude-schema=service"]);
+    run(&mut conn, "drop schema tollgate cascade").await;
+    migrate::run(&mut conn).await.unwrap();
+    run(&mut conn, &moved).await;
+    assert_eq!(rows(&world, &["--exclude-table=tollgate.schema_history", "--exclude-schema=service"]), moved);
+}
+
+/// A database with the migrations that its history names, and its rows.
+async fn of_an_earlier_version(rows: &str) -> World {
+    let world = served().await;
+    let mut conn = world.connect().await;
+    run(&mut conn, HISTORY).await;
+    let (history, rows): (Vec<_>, Vec<_>) = rows.lines().partition(|row| row.contains("tollgate.schema_history"));
+    run(&mut conn, &history.join("\n")).await;
+    let applied = sqlx::query_as("select version, name from tollgate.schema_history order by version");
+    let applied: Vec<(i32, String)> = applied.fetch_all(&mut conn).await.unwrap();
+    for (version, name) in applied {
+        run(&mut conn, &std::fs::read_to_string(format!("{ROOT}/migrations/V{version}__{name}.sql")).unwrap()).await;
+    }
+    run(&mut conn, &rows.join("\n")).await;
     world
 }
 
-/// All rows but the history of migrations, as statements.
-fn rows(world: &World) -> String {
+/// What refinery makes before the first migration.
+const HISTORY: &str = "
+    create schema tollgate;
+    create table tollgate.schema_history (
+        version int4 primary key, name varchar(255), applied_on varchar(255), checksum varchar(255)
+    );
+    set search_path = pg_catalog, pg_temp";
+
+/// A database with a service that stores receipts.
+async fn served() -> World {
+    let world = World::unmigrated().await;
+    world.sql(&format!("create schema service authorization {OWNER}")).await;
+    let receipts = "create table service.receipts (limit_name text primary key, receipt jsonb not null)";
+    run(&mut world.connect().await, receipts).await;
+    world
+}
+
+/// All rows, as statements.
+fn rows(world: &World, but: &[&str]) -> String {
     let mut dump = Command::new(find_programs().unwrap().join("pg_dump"));
-    dump.args(["--data-only", "--inserts", "--exclude-table=tollgate.schema_history"]);
-    let dump = dump.args(["--schema=tollgate", "--schema=service", "--dbname", &world.url_of(OWNER)]).output().unwrap();
+    dump.args(["--data-only", "--inserts", "--schema=tollgate", "--schema=service", "--dbname", &world.url_of(OWNER)]);
+    let dump = dump.args(but).output().unwrap();
     assert!(dump.status.success(), "{}", String::from_utf8_lossy(&dump.stderr));
     let dump = String::from_utf8(dump.stdout).unwrap();
     dump.lines().filter(|line| line.starts_with("INSERT")).fold(String::new(), |rows, line| rows + line + "\n")
@@ -84,6 +135,7 @@ fn plain() -> Vec<Request> {
         Limit::monthly("month", 10).key("ada"),
         Limit::monthly("month_from_the_15th", 10).start(14 * DAY).key("ada"),
         Limit::stepped_bucket("steps", 5, HOUR).capacity(20).key("ada"),
+        Limit::meter("bill").key(("2026-11", "ada")),
         Limit::sliding_window("sliding", 10, HOUR).key("ada"),
         Limit::sliding_window("coarse", 10, HOUR).resolution(4).key("ada"),
     ]
@@ -108,7 +160,7 @@ fn at(seconds: i32) -> DateTime<Utc> {
     second(f64::from(seconds))
 }
 
-/// Writes what version 0.1.0 can write.
+/// Writes what this version can write.
 async fn fill(world: &World) {
     let mut conn = world.connect().await;
     run(&mut conn, DEFINITIONS).await;
