@@ -25,17 +25,19 @@ use tollgate_http::NotServed;
 const SIGN_UPS: Limit = Limit::fixed_window("sign_ups", 100, DAY);
 const MESSAGES: Limit = Limit::token_bucket("messages", 10, MINUTE).capacity(20);
 const MESSAGES_OF_ORG: Limit = Limit::token_bucket("messages_of_org", 1_000, HOUR);
-/// Three guesses at once, and three more each hour.
+/// From one address at one account: three at once, and three more each hour.
 const GUESSES: Limit = Limit::stepped_bucket("guesses", 3, HOUR);
-const GUESSES_OF_ADDRESS: Limit = Limit::stepped_bucket("guesses_of_address", 30, HOUR);
+const GUESSES_OF_IP: Limit = Limit::stepped_bucket("guesses_of_ip", 30, HOUR);
+/// From everywhere at one account. A stranger can use them up, so they are many.
+const ALL_GUESSES: Limit = Limit::stepped_bucket("all_guesses", 100, DAY);
 /// The third party takes ten calls in any second, from all processes together.
 const THEIR_API: Limit = Limit::sliding_window("their_api", 10, SECOND);
 /// The tokens of a month.
 const MODEL: Limit = Limit::monthly("model", 100_000);
 /// The use that the organisation pays for, by month.
 const MODEL_BILL: Limit = Limit::meter("model_bill");
-const LIMITS: [&Limit; 8] =
-    [&SIGN_UPS, &MESSAGES, &MESSAGES_OF_ORG, &GUESSES, &GUESSES_OF_ADDRESS, &THEIR_API, &MODEL, &MODEL_BILL];
+const LIMITS: [&Limit; 9] =
+    [&SIGN_UPS, &MESSAGES, &MESSAGES_OF_ORG, &GUESSES, &GUESSES_OF_IP, &ALL_GUESSES, &THEIR_API, &MODEL, &MODEL_BILL];
 
 #[derive(Clone)]
 struct Service {
@@ -44,9 +46,10 @@ struct Service {
 }
 
 type Answer<T = StatusCode> = Result<T, NotServed>;
+type Done = Result<(), Box<dyn std::error::Error>>;
 
 #[tokio::main]
-async fn main() -> Result<(), Box<dyn std::error::Error>> {
+async fn main() -> Done {
     let server = Server::start()?;
     let pool = PgPool::connect(server.url()).await?;
     prepare(&pool).await?;
@@ -56,7 +59,7 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
     serve(pool, listener, async { drop(tokio::signal::ctrl_c().await) }).await
 }
 
-async fn prepare(pool: &PgPool) -> Result<(), Box<dyn std::error::Error>> {
+async fn prepare(pool: &PgPool) -> Done {
     migrate::run(&mut *pool.acquire().await?).await?;
     let tables = "create table users (email text primary key);
                   create table messages (org int8 not null, author int8 not null, body text not null)";
@@ -65,11 +68,7 @@ async fn prepare(pool: &PgPool) -> Result<(), Box<dyn std::error::Error>> {
 }
 
 /// Serves until the end comes, and then finishes what is under way.
-async fn serve(
-    pool: PgPool,
-    listener: TcpListener,
-    end: impl Future<Output = ()> + Send + 'static,
-) -> Result<(), Box<dyn std::error::Error>> {
+async fn serve(pool: PgPool, listener: TcpListener, end: impl Future<Output = ()> + Send + 'static) -> Done {
     let metrics = PrometheusBuilder::new().install_recorder()?;
     tollgate::describe_metrics(LIMITS);
     let tollgate = Tollgate::builder(pool.clone()).limits(LIMITS).start().await?;
@@ -116,19 +115,20 @@ async fn send(State(service): State<Service>, Path((org, user)): Path<(i64, i64)
 }
 
 /// A guess is charged before the password is verified, so parallel guesses cannot pass on one token. A right one is
-/// given back under both keys, and forgets the wrong ones of the account before it.
+/// given back, and forgets the wrong ones before it from the same address.
 async fn log_in(
     State(Service { tollgate, .. }): State<Service>,
     ConnectInfo(client): ConnectInfo<SocketAddr>,
     Json((account, password)): Json<(String, String)>,
 ) -> Answer {
-    let keys = [GUESSES.key(&account), GUESSES_OF_ADDRESS.key(Slash64(client.ip()))];
-    let guess = tollgate.gate().consume(keys).await?.granted()?;
+    let ip = Slash64(client.ip());
+    let guesses = [GUESSES.key((&account, ip)), GUESSES_OF_IP.key(ip), ALL_GUESSES.key(&account)];
+    let guess = tollgate.gate().consume(guesses).await?.granted()?;
     if password != "hunter2" {
         return Ok(StatusCode::UNAUTHORIZED);
     }
     tollgate.gate().settle(guess, 0).await?;
-    tollgate.gate().reset(GUESSES.key(&account)).await?;
+    tollgate.gate().reset(GUESSES.key((&account, ip))).await?;
     Ok(StatusCode::NO_CONTENT)
 }
 

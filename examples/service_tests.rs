@@ -67,7 +67,8 @@ async fn each_endpoint_is_limited_as_it_needs_and_the_end_is_graceful() {
     assert_eq!(statuses(to, "/log-ins", right, 1).await, [204]);
     assert_eq!(statuses(to, "/log-ins", wrong, 4).await, [401, 401, 401, 429], "the right one forgot those before it");
     assert_eq!(statuses(to, "/log-ins", right, 1).await, [429], "whether it was right is not told");
-    assert!(!watched.gate().check(GUESSES.key("ada")).await.unwrap().is_granted(), "another process refuses it, too");
+    let guesses = GUESSES.key(("ada", Slash64(Ipv4Addr::LOCALHOST.into())));
+    assert!(!watched.gate().check(guesses).await.unwrap().is_granted(), "another process refuses it, too");
 
     assert_eq!(statuses(to, "/weather", "", 1).await, [200]);
 

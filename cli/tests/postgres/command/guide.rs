@@ -13,7 +13,7 @@ use crate::ROOT;
 use crate::world::{ON_CALL, World};
 
 const MESSAGES: Limit = Limit::token_bucket("messages", 10, MINUTE).capacity(20);
-const GUESSES: Limit = Limit::stepped_bucket("guesses_of_address", 30, HOUR);
+const GUESSES: Limit = Limit::stepped_bucket("guesses_of_ip", 30, HOUR);
 const BILL: Limit = Limit::meter("model_bill");
 
 #[tokio::test]
