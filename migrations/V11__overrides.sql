@@ -75,7 +75,8 @@ begin
                            case when kind in ('wallet', 'monthly', 'billing') then 0 end);
         if tollgate._tokens(rate)::numeric + tollgate._tokens(capacity) + tollgate._tokens(max_reserved) + micros
            is null or extract(year from period) <> 0 or extract(month from period) <> 0 then
-            raise exception using errcode = 'TG002', message = format('limit %L: these numbers are not valid', limit_name),
+            raise exception using errcode = 'TG002',
+                message = format('limit %L: these numbers are not valid', limit_name),
                 hint = 'Name a rate. Amounts have at most six decimals. Say a period of months or years in days.';
         end if;
     end if;
@@ -99,7 +100,8 @@ begin
         select row(o.*)::tollgate.override from tollgate.overrides o
          where o.name = limit_name collate "C" and o.key in (key collate "C", '')
            and (o.key <> key collate "C" or o.label <> label collate "C")
-           and tollgate._is_live(o.starts_at, o.ends_at, o.set_at, clock)
+           and case o.effect when 'slowed' then o.rate < 1000000 and o.ends_at > clock
+                             else tollgate._is_live(o.starts_at, o.ends_at, o.set_at, clock) end
          order by o.key = '', o.set_at desc, o.label desc))::tollgate.override_set;
 -- The last two are those of an instant that does not fit, and of an infinite span.
 exception when integrity_constraint_violation or numeric_value_out_of_range or datetime_field_overflow
@@ -114,14 +116,26 @@ create function tollgate.remove_override(limit_name text, key text default null,
 returns bool language plpgsql security definer set search_path = pg_catalog, pg_temp set row_security = off as $$
 #variable_conflict use_variable
 declare
-    of_key text collate "C" := tollgate._whom(limit_name, key, every_key);
+    of_key text collate "C" := tollgate._whom(limit_name, key, every_key); clock timestamptz := clock_timestamp();
 begin
     if label is null then
         raise exception using errcode = 'TG002', message = format('limit %L: the label is null', limit_name);
     end if;
     delete from tollgate.overrides o
      where o.name = limit_name collate "C" and o.key = of_key and o.label = label collate "C";
-    return found;
+    if not found then
+        return false;
+    end if;
+    -- Rates that stood still until the end of a pause go on.
+    if label = 'pause' then
+        update tollgate.overrides o
+           set starts_at = clock,
+               ends_at = tollgate._instant(
+                   tollgate._micros(o.ends_at) - tollgate._micros(o.starts_at) + tollgate._micros(clock))
+         where o.name = limit_name collate "C" and (of_key = '' or o.key = of_key) and o.label = 'slowdown'
+           and o.starts_at > clock;
+    end if;
+    return true;
 end $$;
 
 -- Reports that a call to the other side failed. A few that fail are tolerated: the row counts them, and leaves the
@@ -319,7 +333,6 @@ begin
     end if;
     if was.name is null and tollgate._max_reports() <= (
            select count(*) from (select from tollgate.overrides o where o.label in ('slowdown', 'pause')
-                                                                    and o.ends_at > clock
                                   limit tollgate._max_reports()) o) then
         raise exception using errcode = 'TG011', message = format(
             'limit %L: %s slow-downs and pauses are live, and there may be no more', limit_name,
@@ -333,7 +346,7 @@ begin
        set effect = excluded.effect, rate = excluded.rate, starts_at = excluded.starts_at, ends_at = excluded.ends_at,
            reason = excluded.reason, set_by = excluded.set_by, set_at = excluded.set_at,
            forgotten_at = excluded.forgotten_at
-     where (was.set_at, was.ends_at) = (o.set_at, o.ends_at);
+     where (was.set_at, was.ends_at) = (o.set_at, o.ends_at) and was.forgotten_at is not distinct from o.forgotten_at;
     if not found then
         return null;
     end if;

@@ -29,7 +29,8 @@ select r.name,
        (select pg_catalog.string_agg(distinct o.effect, ', '::text)
           from tollgate.overrides o
          where o.name = r.name and (o.key = r.key or o.key = ''::text)
-           and (o.starts_at <= o.set_at or o.starts_at <= pg_catalog.statement_timestamp())
+           and case o.effect when 'slowed'::text then o.rate < 1000000::int8
+                             else o.starts_at <= o.set_at or o.starts_at <= pg_catalog.statement_timestamp() end
            and o.ends_at > pg_catalog.statement_timestamp())                  as overrides,
        r.part,
        r.list

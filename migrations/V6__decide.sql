@@ -194,7 +194,7 @@ create type tollgate._verdict as (granted bool, amount int8, remaining int8, at 
 -- which succeed whatever the row holds; any other only looks. Tokens that were used under a faster definition come back
 -- when that definition would have given them back. A row that is marked with a period of another definition stands
 -- still until it is full: flow p. So does that of a billing limit for a caller that names no period. The span `paused`
--- brings a bucket nothing, as if it had been written so much later.
+-- brings a token bucket nothing, as if it had been written so much later.
 create function tollgate._decide(verb text, flow "char", rate int8, period int8, most int8, phase int8, value int8,
                                  ts int8, full_at int8, now int8, amount int8, part int8, max_debt int8, list int8[],
                                  paused int8[] default null)
@@ -204,7 +204,7 @@ declare
     taken numeric := amount; still int8;
 begin
     v.at := greatest(now, ts);
-    if paused is not null and flow in ('c', 'f') and list is null and not tollgate._is_over(ts, full_at, paused[1]) then
+    if paused is not null and flow = 'c' and list is null and not tollgate._is_over(ts, full_at, paused[1]) then
         still := greatest(least(paused[2], v.at) - greatest(paused[1], ts), 0);
         ts := ts + still;
         full_at := tollgate._clamp(full_at::numeric + still);

@@ -92,7 +92,8 @@ begin
     if up_to is not null then
         part := tollgate._tokens(up_to);
     end if;
-    if up_to is not null and (part between 1 and micros) is not true or leaving is not null and tollgate._tokens(leaving) is null then
+    if up_to is not null and (part between 1 and micros) is not true
+       or leaving is not null and tollgate._tokens(leaving) is null then
         raise exception using errcode = 'TG002', message = format(
             'limit %L: up_to is nothing or more than the cost, or leaving is no amount', limit_name);
     end if;

@@ -3,7 +3,7 @@ use super::state::State;
 use super::terms::{Flow, Terms};
 use crate::values::timestamp::Timestamp;
 
-/// A span in which a limit was paused. It brings a bucket nothing, so that no burst follows it.
+/// A span in which a limit was paused. It brings a token bucket nothing, so that no burst follows it.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub struct Pause {
     /// When it began.
@@ -26,12 +26,12 @@ impl Terms {
         Self { pause, ..self }
     }
 
-    /// The row of a bucket as if the pause had taken no time, so far as it has passed; `None` if the row counts as it
-    /// is. A window brings its tokens at its own instants, whatever lies between them.
+    /// The row of a token bucket as if the pause had taken no time, so far as it has passed; `None` if the row counts as
+    /// it is. A window and a stepped bucket bring their tokens at their own instants, whatever lies between them.
     pub(super) fn stood_still(&self, row: &State, now: Timestamp) -> Option<State> {
         let Pause { from, until } = self.pause?;
         let still = until.min(now).micros() - from.max(row.ts).micros();
-        let is_bucket = matches!(self.flow, Flow::Continuous | Flow::FirstUse) && row.list == List::None;
+        let is_bucket = self.flow == Flow::Continuous && row.list == List::None;
         (is_bucket && still > 0 && !row.is_over(from)).then(|| State {
             ts: row.ts.after(still),
             full_at: row.full_at.after(still),

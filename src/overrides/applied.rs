@@ -9,7 +9,7 @@ pub struct AppliedOverride {
     pub numbers: Option<Limit>,
     /// The share of the rate that a slow-down leaves, in millionths; the numbers include it.
     pub share: Option<u32>,
-    /// The last pause of a bucket, while it lasts, and as long again.
+    /// The last pause of a token bucket, while it lasts, and as long again.
     pub pause: Option<Pause>,
     /// The answer that does not depend on the rows, if there is one.
     pub ruling: Option<Ruling>,

@@ -31,7 +31,7 @@ pub(super) fn applied<'a, L: Iterator<Item = &'a Override>>(
     let (share, by_share) = live().filter_map(|said| Some((said.share(now)?, &said.label))).min().unzip();
     let slowed = share.and_then(|share| numbers.as_ref().unwrap_or(limit).slowed(share));
     let (share, by_share) = (share.filter(|_| slowed.is_some()), by_share.filter(|_| slowed.is_some()));
-    let is_bucket = matches!(limit.kind, LimitKind::TokenBucket | LimitKind::SteppedBucket);
+    let is_bucket = limit.kind == LimitKind::TokenBucket;
     let pause = if is_bucket { last_pause(now.into(), all) } else { None };
     let by_pause = || pause.map(|_| AppliedOverride::PAUSE);
     let label = by_ruling.or(by_share).or(by_numbers).map(String::as_str).or_else(by_pause)?.to_owned();

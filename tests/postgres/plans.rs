@@ -55,7 +55,7 @@ async fn expect_look_ups(world: &World, tables: &str) {
             }
             let (kind, table) = (node["Node Type"].as_str().unwrap(), node["Relation Name"].as_str());
             if table.is_some_and(|name| TABLES.iter().any(|(table, _)| *table == name)) && kind != "ModifyTable" {
-                let by_row = ["Index Scan", "Bitmap Heap Scan", "Tid Scan", "Tid Range Scan"];
+                let by_row = ["Index Scan", "Index Only Scan", "Bitmap Heap Scan", "Tid Scan", "Tid Range Scan"];
                 assert!(by_row.contains(&kind), "{}", told());
                 looked_up += 1;
             }

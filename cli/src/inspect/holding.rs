@@ -56,7 +56,8 @@ impl<'a> Holding<'a> {
         let applied = limit.and_then(|limit| said.applied(limit, &key)).unwrap_or_default();
         let rate_share = applied.share.map(|share| f64::from(share) / 1e6);
         let standing = limit.filter(|_| !is_corrupt).map(|limit| {
-            let standing = Standing::of(applied.numbers.as_ref().unwrap_or(limit), &key, rows, now, cost);
+            let counts = applied.numbers.as_ref().unwrap_or(limit);
+            let standing = Standing::of(counts, &key, rows, applied.pause, now, cost);
             standing.ruled(applied.ruling, now)
         });
         let is_meter = limit.is_some_and(|limit| limit.kind == LimitKind::Meter);

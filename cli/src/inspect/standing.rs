@@ -2,7 +2,7 @@ use std::time::Duration;
 
 use chrono::{DateTime, Utc};
 use serde::Serialize;
-use tollgate::algebra::{Account, Ask, Terms, Timestamp, Verdict};
+use tollgate::algebra::{Account, Ask, Pause, Terms, Timestamp, Verdict};
 use tollgate::plan::Ruling;
 use tollgate::{Key, Limit, Tokens};
 
@@ -34,7 +34,14 @@ pub(super) struct Next {
 }
 
 impl Standing {
-    pub(super) fn of(limit: &Limit, key: &Key, rows: &[Row], now: Timestamp, cost: Tokens) -> Self {
+    pub(super) fn of(
+        limit: &Limit,
+        key: &Key,
+        rows: &[Row],
+        pause: Option<Pause>,
+        now: Timestamp,
+        cost: Tokens,
+    ) -> Self {
         let spec = limit.spec();
         let mut states = vec![None; spec.shards.into()];
         for row in rows {
@@ -42,7 +49,7 @@ impl Standing {
                 states[index] = Some(row.state());
             }
         }
-        let account = Account::new(&Terms::of(limit, key), &states, now);
+        let account = Account::new(&Terms::of(limit, key).paused(pause), &states, now);
         let capacity = if spec.kind.is_money() { Tokens::MAX } else { spec.capacity.unwrap_or(spec.rate) };
         let ever = |at: Timestamp| Some(at.max(now)).filter(|at| *at < Timestamp::MAX);
         let (remaining, used, full_at) = (account.balance(), account.used(), ever(account.full_at()));

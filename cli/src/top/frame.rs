@@ -231,9 +231,9 @@ impl KeyLine {
 fn terms(limits: Option<&Limits>, row: &Row, said: Option<&Overrides>) -> Option<Terms> {
     let limit = limits?.get(&row.name).ok()?;
     let key = Key::try_from(row.key.clone()).ok()?;
-    let numbers = said.and_then(|said| said.applied(limit, &key)?.numbers);
-    let limit = numbers.as_ref().unwrap_or(limit);
-    Some(Terms::of(limit, &key).shard(row.index(limit)?, limit.spec().shards.into()))
+    let applied = said.and_then(|said| said.applied(limit, &key)).unwrap_or_default();
+    let limit = applied.numbers.as_ref().unwrap_or(limit);
+    Some(Terms::of(limit, &key).paused(applied.pause).shard(row.index(limit)?, limit.spec().shards.into()))
 }
 
 /// The overrides that are live for the key of a row.

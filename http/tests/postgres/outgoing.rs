@@ -119,7 +119,11 @@ async fn each_sign_of_trouble_can_be_off_or_on() {
     world.sql(&grants(SERVICE, Callers::Reporters)).await;
     let theirs = theirs(&Arc::default()).await;
     let (layer, overrides) = layer(&world).await;
-    let deaf = layer.clone().slow_down(SlowDown::new().percent(1)).heed_answers(false).heed_errors(false);
+    let deaf = layer
+        .clone()
+        .slow_down(SlowDown::new().forgets(Duration::ZERO).percent(1))
+        .heed_answers(false)
+        .heed_errors(false);
     let fails = |layer: &OutgoingLayer, kind: ErrorKind| {
         let client = service_fn(move |_: Request<()>| ready(Err::<Response<()>, _>(std::io::Error::from(kind))));
         ServiceBuilder::new().layer(layer.clone()).service(client).oneshot(Request::default())
@@ -128,7 +132,14 @@ async fn each_sign_of_trouble_can_be_off_or_on() {
     for kind in [ErrorKind::TimedOut, ErrorKind::ConnectionReset] {
         assert!(matches!(fails(&deaf, kind).await, Err(OutgoingError::Client(_))));
     }
-    assert!(fails(&layer.clone().slow_down(SlowDown::new().percent(1)), ErrorKind::NetworkUnreachable).await.is_err());
+    assert!(
+        fails(
+            &layer.clone().slow_down(SlowDown::new().forgets(Duration::ZERO).percent(1)),
+            ErrorKind::NetworkUnreachable
+        )
+        .await
+        .is_err()
+    );
     let forgets = async || {
         assert!(NewOverride::remove(&mut world.connect_as(OWNER).await, "theirs", None, "slowdown").await.unwrap());
         until(async || overrides.all().is_empty().then_some(())).await;
@@ -141,14 +152,16 @@ async fn each_sign_of_trouble_can_be_off_or_on() {
         assert_eq!(said.await.effect, Effect::Slowed { share: 700_000 });
         forgets().await;
     };
-    let also = deaf.clone().slow_down(SlowDown::new()).trouble_if(|answer| answer.status == 500);
+    let also =
+        deaf.clone().slow_down(SlowDown::new().forgets(Duration::ZERO)).trouble_if(|answer| answer.status == 500);
     let url = theirs.url("/500");
     slowed(&|| send(also.clone(), url.clone()).map(drop).boxed()).await;
     for kind in [ErrorKind::ConnectionRefused, ErrorKind::BrokenPipe] {
         slowed(&|| fails(&layer, kind).map(drop).boxed()).await;
     }
     // The answer comes once the others know that it is late.
-    let (late, known) = (deaf.slow_down(SlowDown::new()).heed_latency(Duration::ZERO), overrides.clone());
+    let (late, known) =
+        (deaf.slow_down(SlowDown::new().forgets(Duration::ZERO)).heed_latency(Duration::ZERO), overrides.clone());
     let client = service_fn(move |_: Request<()>| {
         let known = known.clone();
         async move {
@@ -213,7 +226,7 @@ fn an_answer_does_not_wait_for_its_report_which_gives_up() {
         let (mut holder, turn) = (
             world.connect_as(OWNER).await,
             "pg_catalog.hash_record_extended(row('tollgate.overrides'::text, \
-                                   'theirs'::text, ''::text, 'slowdown'::text), 0)",
+                                   'theirs'::text, 'reports'::text), 0)",
         );
         let sql = |function| AssertSqlSafe(format!("select pg_catalog.pg_advisory_{function}({turn})"));
         sqlx::query(sql("lock")).execute(&mut holder).await.unwrap();

@@ -99,6 +99,7 @@ async fn nor_by_a_gate() {
 fn statements() -> BTreeSet<String> {
     let others = [
         "claim",
+        "claim_free",
         "count_pages",
         "delete_full",
         "find_full",

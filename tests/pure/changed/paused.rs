@@ -1,4 +1,4 @@
-//! A bucket that is paused for a while: the pause brings it nothing, so no burst follows.
+//! A token bucket that is paused for a while: the pause brings it nothing, so no burst follows.
 
 use proptest::collection::vec;
 use proptest::prelude::*;
@@ -12,10 +12,7 @@ const CAPACITY: i64 = 20_000_000;
 const RATE: i64 = 10_000_000;
 
 fn limits() -> [Limit; 2] {
-    [
-        Limit::token_bucket("theirs", 10, SECOND).capacity(20),
-        Limit::stepped_bucket("theirs", 1, SECOND / 10).capacity(20),
-    ]
+    [Limit::token_bucket("theirs", 10, SECOND).capacity(20), Limit::token_bucket("theirs", 1, SECOND / 10).capacity(20)]
 }
 
 /// A world under a pause, in seconds, that asks for the whole balance.

@@ -13,9 +13,14 @@ found as materialized (
        )
        and r.full_at >= r.ts
        and not exists (
-           select from tollgate.overrides o
-            where o.name = r.name and (o.key = r.key or o.key = ''::text) and o.label = 'pause'::text
-              and (select now from observed) - o.ends_at < o.ends_at - o.starts_at
+           select from (values (r.key), (''::text)) k (key)
+            cross join lateral (
+                select o.starts_at, o.ends_at
+                  from tollgate.overrides o
+                 where o.name = r.name and o.key = k.key and o.label = 'pause'::text
+                offset 0
+            ) o
+            where (select now from observed) - o.ends_at < o.ends_at - o.starts_at
        )
        and (select alone from observed)
      order by r.ctid
