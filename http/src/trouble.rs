@@ -64,7 +64,8 @@ impl Trouble {
     }
 
     /// Slows a limit down for all processes, and [pauses](tollgate::Overrides::pause_as_told) it if the answer asks
-    /// callers to wait, for a day at most. The request names the limit and the key; its cost does not count.
+    /// callers to wait, for a day at most. The request names the limit and the key, and its cost is the
+    /// weight of the report.
     ///
     /// # Errors
     ///

@@ -28,7 +28,7 @@ use crate::{NotServed, Trouble};
 /// with [`Gate::wait`] and report with [`Trouble::report`].
 ///
 /// The gate must go by the same [`Overrides`]. A role that is no operator needs the right to report:
-/// `tollgate migrate up --grant-reporter ROLE`. The caller gets the answer at once: a task reports, one answer after
+/// `tollgate migrate up --grant-reporter ROLE`. The caller does not wait for the report: a task reports, one answer after
 /// another, over one connection of the pool. A report that fails, or takes longer than a second, is given up, and a
 /// `tracing` event at level `warn` says so.
 ///
