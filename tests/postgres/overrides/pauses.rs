@@ -112,6 +112,14 @@ async fn an_answer_corrects_one_that_named_far_longer_and_no_other_pause() {
         panic!("{all:?}")
     };
     assert_eq!(Some(slowed.starts_at), pause.ends_at);
+    // Nor until the end of a pause that an operator lifts.
+    let (mut conn, key) = (world.connect_as(OWNER).await, Key::new("slowed").unwrap());
+    let (lasts, before) = (slowed.ends_at.unwrap() - slowed.starts_at, now(&world).await);
+    assert!(NewOverride::remove(&mut conn, "ten", Some(&key), "pause").await.unwrap());
+    let slowed =
+        Overrides::read(&mut conn).await.unwrap().all().into_iter().find(|said| said.key.as_ref() == Some(&key));
+    let (starts_at, ends_at) = slowed.map(|said| (said.starts_at, said.ends_at.unwrap())).unwrap();
+    assert!((before..=now(&world).await).contains(&starts_at) && ends_at - starts_at == lasts, "{starts_at}");
 }
 
 /// A waiter of a paused limit wakes when an operator lifts the pause.
