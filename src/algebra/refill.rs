@@ -1,5 +1,6 @@
 use super::list::{Entry, List};
 use super::months;
+use super::pause::Pause;
 use super::state::{State, saturate, wide};
 use super::terms::{Flow, Terms};
 use crate::tokens::Tokens;
@@ -34,6 +35,19 @@ impl Terms {
         let is_marked = row.list.period_end().is_some() && ts == row.ts;
         let list = if is_marked { row.list.clone() } else { self.no_list() };
         State { value: saturate(value), ts, full_at: row.full_at, list }
+    }
+
+    /// The row of a token bucket as if the pause had taken no time, so far as it has passed; `None` if the row counts as
+    /// it is. Windows and stepped buckets bring their tokens at their own instants.
+    pub(super) fn stood_still(&self, row: &State, now: Timestamp) -> Option<State> {
+        let Pause { from, until } = self.pause?;
+        let still = until.min(now).micros() - from.max(row.ts).micros();
+        let is_bucket = self.flow == Flow::Continuous && row.list == List::None;
+        (is_bucket && still > 0 && !row.is_over(from)).then(|| State {
+            ts: row.ts.after(still),
+            full_at: row.full_at.after(still),
+            ..row.clone()
+        })
     }
 
     /// The row at an instant, of a limit that counts its grants.

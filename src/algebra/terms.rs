@@ -97,6 +97,12 @@ impl Terms {
         Self { rate, period: period.max(1), capacity, max_reserved, flow, pause: None }
     }
 
+    /// The terms of a limit that is or was paused.
+    #[must_use]
+    pub fn paused(self, pause: Option<Pause>) -> Self {
+        Self { pause, ..self }
+    }
+
     /// The terms by a period that a caller names.
     pub(crate) fn named(self, start: Timestamp, end: Timestamp) -> Self {
         let flow = Flow::Named { start: start.micros() };

@@ -35,8 +35,8 @@ pub struct Standing {
     /// The balance before the grant; `None` where this call took nothing.
     #[serde(default)]
     pub(crate) before: Option<Tokens>,
-    /// Whether an override applies. Then [`limit`](Self::limit) has the override's numbers, or the override denies, or a
-    /// pause that is over brings the bucket nothing for its span.
+    /// Whether an override applies. Then [`limit`](Self::limit) has the override's numbers, or the override denies, or
+    /// a pause that is over brings the bucket nothing for its span.
     #[serde(default)]
     pub overridden: bool,
     /// The label of the override that applies: the one that denies or makes unlimited, else the one that slows down,

@@ -22,8 +22,8 @@ impl Limiter {
     ///
     /// Before any SQL: [`Error::Key`], [`Error::Call`], also for no requests, and [`Error::CostExceedsCapacity`]. Then
     /// [`Error::NotInTransaction`], [`Error::Locked`], on Citus [`Error::Moved`], [`Error::CorruptRow`],
-    /// [`Error::OnceMismatch`], [`Error::DoesNotFit`] where a wallet meets the row of another kind, [`Error::ReceiptUsed`] for the id of a lease
-    /// that is over, and the errors of the database.
+    /// [`Error::OnceMismatch`], [`Error::DoesNotFit`] where a wallet meets the row of another kind,
+    /// [`Error::ReceiptUsed`] for the id of a lease that is over, and the errors of the database.
     pub async fn consume(&self, tx: &mut impl InTransaction, call: impl Into<Call>) -> Result<Decision, Error> {
         self.decide(tx.connection(), Verb::consume(call)).await.map(Answer::grant)
     }

@@ -8,7 +8,7 @@ use crate::algebra::{Pause, Timestamp};
 use crate::limit::{Limit, LimitKind};
 
 /// The effect of the overrides on a limit for a key: its own, then those for every key, each group with the latest
-/// first. Those that are live count, and the last pause for as long again as it lasted. A deny counts before
+/// first. The live ones count, and the last pause for as long again as it lasted. A deny counts before
 /// unlimited, and both count before numbers. Numbers that do not apply are passed over. Of slow-downs the smallest
 /// share counts, of the numbers that count.
 ///

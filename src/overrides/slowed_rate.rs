@@ -9,8 +9,8 @@ use crate::{DAY, SECOND};
 
 /// A rate that a report of trouble slowed down. It grows back evenly, in steps of a second, until it is whole.
 ///
-/// `tollgate.slow_down` computes the same in SQL, where it also knows the share of every key, and tolerates nothing while
-/// a pause is live.
+/// `tollgate.slow_down` computes the same in SQL. It also knows the share of every key, and tolerates nothing while a
+/// pause is live.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub struct SlowedRate {
     /// The share of the rate at the start, in millionths.

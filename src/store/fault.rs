@@ -73,9 +73,9 @@ pub(crate) fn unwritten(limit: &Text) -> Error {
 impl Error {
     /// Whether the same call may succeed when the caller tries the whole transaction again.
     ///
-    /// True for lost races: serialization failures (40001), deadlocks (40P01), and ids that another call used first
-    /// (23505). True for [`Error::Moved`]. True for waits that were cut short: [`Error::Locked`], lock timeouts (55P03), and cancelled statements
-    /// (57014). True for crowds: [`Error::Overloaded`], [`Error::PoolExhausted`], and too many connections (53300).
+    /// True for lost races: serialization failures (40001), deadlocks (40P01), ids that another call used first
+    /// (23505), and [`Error::Moved`]. True for waits that were cut short: [`Error::Locked`], lock timeouts (55P03), and
+    /// cancelled statements (57014). True for crowds: [`Error::Overloaded`], [`Error::PoolExhausted`], and too many connections (53300).
     /// True for servers that shut down or start up, and for lost connections, including those of Citus to its nodes.
     /// True for PgBouncer's own messages (08P01) about crowds and about servers that are away, and for those of
     /// Supavisor and pgcat about crowds. False for [`Error::OutcomeUnknown`], because the call may have been carried

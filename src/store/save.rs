@@ -12,7 +12,7 @@ use crate::error::{Error, Step};
 use crate::limit::Storage;
 use crate::plan::{CallWrite, RowId, RowWrite};
 
-/// What a transaction has locked, as it was read.
+/// The rows and calls that a transaction has locked, as it read them.
 #[derive(Clone, Copy)]
 pub(crate) struct Held<'h> {
     pub(crate) rows: &'h [RowId],

@@ -87,7 +87,7 @@ async fn of_an_earlier_version(rows: &str) -> World {
     world
 }
 
-/// What refinery makes before the first migration.
+/// The schema and its history, as refinery makes them before the first migration.
 const HISTORY: &str = "
     create schema tollgate;
     create table tollgate.schema_history (

@@ -52,7 +52,7 @@ fn reports() -> impl Strategy<Value = Vec<(SlowDown, u64, i64, Option<i64>)>> {
 }
 
 proptest! {
-    /// Whoever reports, and however fast his rate grows back.
+    /// Reporters differ in how fast their rates grow back.
     #[test]
     fn a_report_makes_the_share_larger_at_no_later_instant(reports in reports(), later in vec(0.0..1.1, 32)) {
         let (mut last, mut now) = (None::<SlowedRate>, 0);

@@ -175,7 +175,7 @@ async fn no_burst_follows_a_pause_whoever_asks() {
     drop(tx);
     few(gate.balance(SLOW.key("gate")).await.unwrap().remaining);
     gate.consume(SLOW.key("gate").cost(20)).await.unwrap().denied().unwrap();
-    // What it had taken ahead is lost to it.
+    // The gate loses the tokens that it had taken ahead.
     let after = ahead.balance(SLOW.key("ahead")).await.unwrap().remaining;
     few(after.checked_sub(left).unwrap_or(Tokens::ZERO));
     assert_eq!(ahead.prefetched(&SLOW.key("ahead")), Tokens::ZERO);
