@@ -99,7 +99,7 @@ impl Scene {
     fn callers(&self, process: f64) -> usize {
         let all = 1.2 * self.rate * WORK.as_secs_f64();
         let share = if process == 0.0 { 0.65 } else { 0.35 / (self.processes - 1.0) };
-        whole(all * share).max(1)
+        whole((all * share).ceil())
     }
 
     fn limit(&self, way: usize) -> Limit {

@@ -129,7 +129,8 @@ pub(super) async fn refuse_edited(conn: &mut PgConnection) -> Result<(), Migrate
 
 /// The name and the body of each function that a migration makes.
 fn bodies(migration: &str) -> impl Iterator<Item = (&str, &str)> {
-    migration.split("\ncreate function tollgate.").skip(1).filter_map(|text| {
+    let made = ["\ncreate function tollgate.", "\ncreate or replace function tollgate."];
+    made.into_iter().flat_map(|made| migration.split(made).skip(1)).filter_map(|text| {
         let (name, rest) = text.split_once('(')?;
         Some((name, rest.split("$$").nth(1)?))
     })

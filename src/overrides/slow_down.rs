@@ -28,10 +28,10 @@ pub struct SlowDown {
 }
 
 impl SlowDown {
-    /// Each report leaves 70 % of the rate, and all of them leave 5 %. The rate would grow from nothing to the whole in
+    /// Each report leaves 65 % of the rate, and all of them leave 5 %. The rate would grow from nothing to the whole in
     /// a minute. Reports within two seconds of a cut change nothing. Three of a hundred calls of the limit may fail.
     pub const fn new() -> Self {
-        Self { percent: 70, least_percent: 5, recovers: MINUTE, cool_down: SECOND.saturating_mul(2), forgets: None }
+        Self { percent: 65, least_percent: 5, recovers: MINUTE, cool_down: SECOND.saturating_mul(2), forgets: None }
     }
 
     /// The percentage of the present rate that a report leaves, from 1 to 99.
@@ -61,7 +61,7 @@ impl SlowDown {
     }
 
     /// The time in which a report is forgotten, up to a day: as many calls may fail without slowing the limit down. It
-    /// tolerates two reports more, and as many as it forgets in half a second. With zero, each report counts.
+    /// tolerates three reports more, and as many as it forgets in half a second. With zero, each report counts.
     ///
     /// Unless you name it, it is that of three in a hundred calls at the whole rate, where each costs as much as the
     /// request that is reported. A concurrency limit is taken to have `n` calls a second: name it, if yours are

@@ -42,11 +42,11 @@ impl SlowedRate {
             Some((last, share)) => (share, last.starts_at.max(now), last.ends_at.plus(SECOND)),
             None => (Self::WHOLE, now, now),
         };
-        // A slower rate forgets less. It tolerates two reports, and as many as it forgets in half a second.
+        // A slower rate forgets less. It tolerates three reports, and as many as it forgets in half a second.
         let each = forgets.as_micros() * u128::from(Self::WHOLE) / u128::from(present);
         let each = span(each).min(DAY);
         let forgotten_at = tolerated_until.plus(each);
-        if !each.is_zero() && forgotten_at <= now.plus(SECOND / 2 + 2 * each) {
+        if !each.is_zero() && forgotten_at <= now.plus(SECOND / 2 + 3 * each) {
             let (share, ends_at, forgotten_at) = (Self::WHOLE, forgotten_at, Some(forgotten_at));
             let whole = Self { share, reported_at: now, starts_at: now, ends_at, forgotten_at };
             return last.map_or(whole, |(last, _)| Self { forgotten_at, ..last });

@@ -30,12 +30,12 @@ fn three_of_a_hundred_calls_may_fail_for_ever() {
 }
 
 #[test]
-fn two_reports_and_those_of_half_a_second_may_come_at_once() {
+fn three_reports_and_those_of_half_a_second_may_come_at_once() {
     let at_once = |reports| share((0..reports).map(|_| 0), &THEIRS);
-    assert_eq!([at_once(17), at_once(18)], [SlowedRate::WHOLE, 700_000]);
+    assert_eq!([at_once(18), at_once(19)], [SlowedRate::WHOLE, 650_000]);
     let slow = Limit::token_bucket("slow", 1, MINUTE);
     let at_once = |reports| share((0..reports).map(|_| 0), &slow);
-    assert_eq!([at_once(2), at_once(3)], [SlowedRate::WHOLE, 700_000]);
+    assert_eq!([at_once(3), at_once(4)], [SlowedRate::WHOLE, 650_000]);
 }
 
 #[test]
@@ -44,16 +44,16 @@ fn a_slower_rate_forgets_less() {
     let each = SECOND;
     let report = |last, now| Some(SlowedRate::reported(last, &how, each, at(now)));
     let mut last = None;
-    for _ in 0..3 {
+    for _ in 0..4 {
         last = report(last, 0);
     }
     let cut = last.unwrap();
-    assert_eq!((cut.share, cut.forgotten_at), (700_000, None));
+    assert_eq!((cut.share, cut.forgotten_at), (650_000, None));
     last = report(last, 0);
     let tolerated = last.unwrap();
-    assert_eq!(tolerated, SlowedRate { forgotten_at: Some(at(1_428_571)), ..cut });
+    assert_eq!(tolerated, SlowedRate { forgotten_at: Some(at(1_538_461)), ..cut });
     // The count begins anew after a cut.
-    assert_eq!(report(report(last, 0), 0).unwrap().share, 490_000);
+    assert_eq!(report(report(report(last, 0), 0), 0).unwrap().share, 422_500);
 }
 
 #[test]

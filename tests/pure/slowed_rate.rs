@@ -17,7 +17,7 @@ const SECOND: i64 = 1_000_000;
 /// 18 seconds.
 #[test]
 fn each_second_brings_back_a_sixtieth_of_the_rate() {
-    let slowed = SlowedRate::reported(None, &SlowDown::new(), Duration::ZERO, at(0));
+    let slowed = SlowedRate::reported(None, &SlowDown::new().percent(70), Duration::ZERO, at(0));
     let share = |micros| slowed.share_at(at(micros));
     assert_eq!([share(-1), share(18 * SECOND)], [Some(700_000), None]);
     for (micros, percent) in [(0, 70), (SECOND - 1, 70), (3 * SECOND, 75), (6 * SECOND, 80), (12 * SECOND, 90)] {
@@ -30,7 +30,7 @@ fn each_second_brings_back_a_sixtieth_of_the_rate() {
 /// The rate that it had at the start of the pause is the one at its end.
 #[test]
 fn a_rate_grows_back_from_the_end_of_a_pause() {
-    let cut = SlowedRate::reported(None, &SlowDown::new(), Duration::ZERO, at(0));
+    let cut = SlowedRate::reported(None, &SlowDown::new().percent(70), Duration::ZERO, at(0));
     let shares = |slowed: SlowedRate, seconds: [i64; 3]| seconds.map(|second| slowed.share_at(at(second * SECOND)));
     let at_once = cut.paused(at(0), at(30 * SECOND));
     assert_eq!(shares(at_once, [30, 33, 48]), [Some(700_000), Some(750_000), None]);

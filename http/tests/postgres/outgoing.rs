@@ -55,7 +55,7 @@ async fn layer(world: &World) -> (OutgoingLayer, Overrides) {
     let overrides = Overrides::watch(one_connection(world.url().parse().unwrap()).await).await.unwrap();
     let gate = Gate::builder(world.pool.clone()).overrides(&overrides).build();
     let layer = OutgoingLayer::new(gate, overrides.clone(), THEIRS).timeout(SECOND);
-    (layer.slow_down(SlowDown::new().recovers(DAY).forgets(Duration::ZERO)), overrides)
+    (layer.slow_down(SlowDown::new().percent(70).recovers(DAY).forgets(Duration::ZERO)), overrides)
 }
 
 /// Sends calls until the report of one is known. A machine that is busy may give one up.
@@ -152,16 +152,20 @@ async fn each_sign_of_trouble_can_be_off_or_on() {
         assert_eq!(said.await.effect, Effect::Slowed { share: 700_000 });
         forgets().await;
     };
-    let also =
-        deaf.clone().slow_down(SlowDown::new().forgets(Duration::ZERO)).trouble_if(|answer| answer.status == 500);
+    let also = deaf
+        .clone()
+        .slow_down(SlowDown::new().percent(70).forgets(Duration::ZERO))
+        .trouble_if(|answer| answer.status == 500);
     let url = theirs.url("/500");
     slowed(&|| send(also.clone(), url.clone()).map(drop).boxed()).await;
     for kind in [ErrorKind::ConnectionRefused, ErrorKind::BrokenPipe] {
         slowed(&|| fails(&layer, kind).map(drop).boxed()).await;
     }
     // The answer comes once the others know that it is late.
-    let (late, known) =
-        (deaf.slow_down(SlowDown::new().forgets(Duration::ZERO)).heed_latency(Duration::ZERO), overrides.clone());
+    let (late, known) = (
+        deaf.slow_down(SlowDown::new().percent(70).forgets(Duration::ZERO)).heed_latency(Duration::ZERO),
+        overrides.clone(),
+    );
     let client = service_fn(move |_: Request<()>| {
         let known = known.clone();
         async move {

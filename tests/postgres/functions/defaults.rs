@@ -50,14 +50,14 @@ async fn a_definition_is_stored_to_the_last_microsecond() {
 }
 
 #[tokio::test]
-async fn a_report_leaves_seventy_percent_and_several_at_least_five() {
+async fn a_report_leaves_sixty_five_percent_and_several_at_least_five() {
     let world = World::new().await;
     let mut conn = owner(&world).await;
     defined(&mut conn).await;
     let first = "select concat_ws(' ', rate, ends_at - starts_at) from tollgate.slow_down('ten', 'k', forgets => '0')";
-    assert_eq!(one::<String>(&mut conn, first).await, "700000 00:00:18");
+    assert_eq!(one::<String>(&mut conn, first).await, "650000 00:00:21");
     // Within two seconds another changes nothing.
-    assert_eq!(one::<String>(&mut conn, first).await, "700000 00:00:18");
+    assert_eq!(one::<String>(&mut conn, first).await, "650000 00:00:21");
     let last = "select min((tollgate.slow_down('ten', 'k', cool_down => '0', forgets => '0')).rate)::text from generate_series(1, 20)";
     assert_eq!(one::<String>(&mut conn, last).await, "50000");
 }

@@ -89,7 +89,7 @@ async fn what_sql_sets_without_a_start_has_begun_where_the_clock_steps_back() {
                 tollgate.set_override('ten', 'free', 'unlimited', reason => 'x'),
                 tollgate.set_override('ten', 'more', rate => 100, reason => 'x'),
                 tollgate.pause('ten', 'paused', lasting => '1 minute'),
-                tollgate.slow_down('theirs', 'slowed', recovers => '1 day', forgets => '0')",
+                tollgate.slow_down('theirs', 'slowed', percent => 70, recovers => '1 day', forgets => '0')",
     )
     .await;
     world.set_ahead("0").await;

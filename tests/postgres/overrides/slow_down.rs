@@ -18,7 +18,7 @@ use crate::traced::on_one_thread;
 use crate::world::{OWNER, SERVICE, World, is_on_citus, parts, patient, second};
 
 /// Each report counts, and the rate grows back so slowly that a test sees no growth.
-pub(super) const SLOWLY: SlowDown = SlowDown::new().recovers(DAY).forgets(Duration::ZERO);
+pub(super) const SLOWLY: SlowDown = SlowDown::new().percent(70).recovers(DAY).forgets(Duration::ZERO);
 
 pub(super) const THEIRS: Limit = Limit::token_bucket("theirs", 1_000, SECOND).capacity(200);
 
