@@ -24,30 +24,12 @@ async fn connect(pooler: &PgBouncer, world: &World) -> PgConnection {
     PgConnection::connect(&pooler.url(world.name())).await.unwrap()
 }
 
-/// The core of the suite, in a process in which all code under test goes through a pooler. So do `conformance::`,
-/// `memory::` and `wait::`, but for tests that count statements; they take a minute more:
-/// `TOLLGATE_TEST_POOLER=1 ./dev test conformance::`.
-#[test]
-fn the_core_suite_passes_through_a_pooler() {
-    if pgbouncer::is_missing() {
-        return;
-    }
-    core_suite("1");
-}
-
-/// The same with named statements, where the pooler that is installed can follow them.
+/// The core of the suite, in a process in which all code under test goes through a pooler that follows named statements,
+/// if the one that is installed can. `distributed::suite` has it through one that does not. So do `conformance::`,
+/// `memory::` and `wait::`, but for tests that count statements: `TOLLGATE_TEST_POOLER=named ./dev test conformance::`.
 #[test]
 fn the_core_suite_passes_through_a_pooler_that_follows_named_statements() {
-    if pgbouncer::is_missing() {
-        return;
-    }
-    if follows_named_statements() {
-        core_suite(NAMED);
-    }
-}
-
-fn core_suite(statements: &str) {
-    if std::env::var_os(POOLER).is_some() {
+    if std::env::var_os(POOLER).is_some() || pgbouncer::is_missing() || !follows_named_statements() {
         return;
     }
     let mut command = Command::new(std::env::current_exe().unwrap());
@@ -62,7 +44,7 @@ fn core_suite(statements: &str) {
     ] {
         command.args(["--skip", skipped]);
     }
-    command.args(["--test-threads", "2"]).env(POOLER, statements);
+    command.args(["--test-threads", "2"]).env(POOLER, NAMED);
     let output = command.output().unwrap();
     let told = String::from_utf8(output.stdout).unwrap();
     assert!(output.status.success(), "{told}\n{}", String::from_utf8_lossy(&output.stderr));
