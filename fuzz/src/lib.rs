@@ -14,6 +14,7 @@ mod list;
 mod receipt;
 mod settled;
 mod stored_call;
+mod trouble;
 
 pub use fields::fields;
 pub use forwarded::forwarded;
@@ -22,12 +23,13 @@ pub use limits_file::limits_file;
 pub use list::list;
 pub use receipt::receipt;
 pub use stored_call::stored_call;
+pub use trouble::trouble;
 
 /// Tries bytes.
 pub type Target = fn(&[u8]);
 
 /// All functions, by their names.
-pub const TARGETS: [(&str, Target); 7] = [
+pub const TARGETS: [(&str, Target); 8] = [
     ("fields", fields),
     ("forwarded", forwarded),
     ("key", key),
@@ -35,4 +37,5 @@ pub const TARGETS: [(&str, Target); 7] = [
     ("list", list),
     ("receipt", receipt),
     ("stored_call", stored_call),
+    ("trouble", trouble),
 ];
