@@ -3,7 +3,8 @@
 --
 -- Finds nothing while another sweeper's statement runs, and says so. A row that says it was full before the instant at
 -- which it stands was written by somebody else, and is left alone. So is a row whose limit is or was paused, while the
--- pause counts: it brings a bucket nothing, so the row may be full later.
+-- pause counts: it brings a bucket nothing, so the row may be full later. Look-ups for each row took twice as long as
+-- the hash of all pauses.
 --
 -- $1 the first place, $2 the place to stop before, $3 how many at most
 -- $4 the instant to take for now; null for the clock
@@ -11,6 +12,12 @@
 with observed as materialized (
     select pg_catalog.pg_try_advisory_xact_lock(7234017283807667300) as alone,
            coalesce($4, pg_catalog.clock_timestamp())                as now
+),
+paused as materialized (
+    select o.name, o.key
+      from tollgate.overrides o
+     where o.label = 'pause'::text
+       and (select now from observed) - o.ends_at < o.ends_at - o.starts_at
 ),
 found as materialized (
     select r.ctid, r.xmin::text || '/' || pg_catalog.pg_relation_filenode(r.tableoid)::text as version
@@ -21,16 +28,8 @@ found as materialized (
            select now - pg_catalog.make_interval(secs => $5::int8::float8 / 1000000::float8) from observed
        )
        and r.full_at >= r.ts
-       and not exists (
-           select from (values (r.key), (''::text)) k (key)
-            cross join lateral (
-                select o.starts_at, o.ends_at
-                  from tollgate.overrides o
-                 where o.name = r.name and o.key = k.key and o.label = 'pause'::text
-                offset 0
-            ) o
-            where (select now from observed) - o.ends_at < o.ends_at - o.starts_at
-       )
+       and (r.name, r.key) not in (select p.name, p.key from paused p)
+       and r.name not in (select p.name from paused p where p.key = ''::text)
        and (select alone from observed)
      order by r.ctid
      limit $3

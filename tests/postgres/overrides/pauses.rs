@@ -193,24 +193,26 @@ async fn no_burst_follows_a_pause_whoever_asks() {
 /// A pause counts for as long again as it has lasted, and the sweeper leaves the limit's rows alone until then.
 #[tokio::test]
 async fn no_row_is_swept_whose_bucket_stood_still() {
-    let world = World::new().await;
-    run(
-        &mut world.connect_as(OWNER).await,
-        "insert into tollgate.overrides (name, key, label, effect, starts_at, ends_at, reason, set_by, set_at)
-         values ('ten', 'k', 'pause', 'deny', '2023-11-14 22:13:21Z', '2023-11-15 22:13:21Z', 'x', 'x', '2023-11-14Z')",
-    )
-    .await;
-    let limit = Limit::token_bucket("ten", 10, SECOND);
-    let mut tx = world.begin().await;
-    for key in ["k", "other"] {
-        limiter().at(second(0.0)).debit(&mut tx, limit.key(key).cost(20)).await.unwrap();
+    for (paused, expected) in [("k", [1, 0, 0, 1]), ("", [0, 0, 0, 2])] {
+        let world = World::new().await;
+        let pause = format!(
+            "insert into tollgate.overrides (name, key, label, effect, starts_at, ends_at, reason, set_by, set_at)
+             values ('ten', '{paused}', 'pause', 'deny', '2023-11-14 22:13:21Z', '2023-11-15 22:13:21Z', 'x', 'x',
+                     '2023-11-14Z')"
+        );
+        run(&mut world.connect_as(OWNER).await, &pause).await;
+        let limit = Limit::token_bucket("ten", 10, SECOND);
+        let mut tx = world.begin().await;
+        for key in ["k", "other"] {
+            limiter().at(second(0.0)).debit(&mut tx, limit.key(key).cost(20)).await.unwrap();
+        }
+        tx.commit().await.unwrap();
+        let mut swept = Vec::new();
+        for hours in [1.0, 25.0, 47.0, 49.0] {
+            swept.push(sweeper().at(second(hours * 3_600.0)).sweep(&world.pool).await.unwrap().durable);
+        }
+        assert_eq!(swept, expected, "{paused:?}");
     }
-    tx.commit().await.unwrap();
-    let mut swept = Vec::new();
-    for hours in [1.0, 25.0, 47.0, 49.0] {
-        swept.push(sweeper().at(second(hours * 3_600.0)).sweep(&world.pool).await.unwrap().durable);
-    }
-    assert_eq!(swept, [1, 0, 0, 1]);
 }
 
 /// The recipe of the guide `following.md`.

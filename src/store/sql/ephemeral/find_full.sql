@@ -3,6 +3,12 @@ with observed as materialized (
     select pg_catalog.pg_try_advisory_xact_lock(7234017283807667300) as alone,
            coalesce($4, pg_catalog.clock_timestamp())                as now
 ),
+paused as materialized (
+    select o.name, o.key
+      from tollgate.overrides o
+     where o.label = 'pause'::text
+       and (select now from observed) - o.ends_at < o.ends_at - o.starts_at
+),
 found as materialized (
     select r.ctid, r.xmin::text || '/' || pg_catalog.pg_relation_filenode(r.tableoid)::text as version
       from tollgate.ephemeral r
@@ -12,16 +18,8 @@ found as materialized (
            select now - pg_catalog.make_interval(secs => $5::int8::float8 / 1000000::float8) from observed
        )
        and r.full_at >= r.ts
-       and not exists (
-           select from (values (r.key), (''::text)) k (key)
-            cross join lateral (
-                select o.starts_at, o.ends_at
-                  from tollgate.overrides o
-                 where o.name = r.name and o.key = k.key and o.label = 'pause'::text
-                offset 0
-            ) o
-            where (select now from observed) - o.ends_at < o.ends_at - o.starts_at
-       )
+       and (r.name, r.key) not in (select p.name, p.key from paused p)
+       and r.name not in (select p.name from paused p where p.key = ''::text)
        and (select alone from observed)
      order by r.ctid
      limit $3
