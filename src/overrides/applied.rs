@@ -9,6 +9,8 @@ pub struct AppliedOverride {
     pub numbers: Option<Limit>,
     /// The share of the rate that a slow-down leaves, in millionths; the numbers include it.
     pub share: Option<u32>,
+    /// The numbers without the slow-down, and when they count again, if it leaves a smaller `n`.
+    pub whole: Option<(Limit, Timestamp)>,
     /// The last pause of a token bucket, while it lasts, and as long again.
     pub pause: Option<Pause>,
     /// The answer that does not depend on the rows, if there is one.
@@ -21,6 +23,8 @@ pub struct AppliedOverride {
 impl AppliedOverride {
     /// The label of reports that pause a limit. Nobody else may give it to an override.
     pub(crate) const PAUSE: &str = "pause";
+    /// The label of reports that slow a limit down.
+    pub(crate) const SLOW_DOWN: &str = "slowdown";
 }
 
 /// An answer that does not depend on the rows. Of several, the greatest counts.

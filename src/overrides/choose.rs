@@ -29,13 +29,17 @@ pub(super) fn applied<'a, L: Iterator<Item = &'a Override>>(
     let (ruling, by_ruling) = live().filter_map(|said| Some((said.ruling()?, &said.label))).max().unzip();
     let (numbers, by_numbers) = live().find_map(|said| Some((said.renumbered(limit)?, &said.label))).unzip();
     let (share, by_share) = live().filter_map(|said| Some((said.share(now)?, &said.label))).min().unzip();
-    let slowed = share.and_then(|share| numbers.as_ref().unwrap_or(limit).slowed(share));
+    let counts = numbers.as_ref().unwrap_or(limit);
+    let slowed = share.and_then(|share| counts.slowed(share));
+    let ends_at = || live().filter(|said| said.share(now).is_some()).filter_map(|said| said.ends_at).max();
+    let smaller = slowed.as_ref().filter(|slowed| slowed.most() < counts.most());
+    let whole = smaller.and_then(|_| Some((counts.clone(), ends_at()?.into())));
     let (share, by_share) = (share.filter(|_| slowed.is_some()), by_share.filter(|_| slowed.is_some()));
     let is_bucket = limit.kind == LimitKind::TokenBucket;
     let pause = if is_bucket { last_pause(now.into(), all) } else { None };
     let by_pause = || pause.map(|_| AppliedOverride::PAUSE);
     let label = by_ruling.or(by_share).or(by_numbers).map(String::as_str).or_else(by_pause)?.to_owned();
-    Some(AppliedOverride { numbers: slowed.or(numbers), share, pause, ruling, label })
+    Some(AppliedOverride { numbers: slowed.or(numbers), share, whole, pause, ruling, label })
 }
 
 /// The last pause, if it counts at an instant. One of the key and one of every key that overlap are one.

@@ -35,7 +35,8 @@ impl Overrides {
     /// more is trouble, and so is one of a limit that is paused. Then the limit keeps a share of its present rate for
     /// the request's key, and grows back by itself. The capacity stays. A sliding window and a concurrency limit get a
     /// smaller `n`; that of a concurrency limit is rounded down to whole tokens, at least one. Leases that are held stay,
-    /// also above the smaller `n`. A request for all callers ([`Limit::global`]) slows down every key.
+    /// also above the smaller `n`. A call that costs more than the smaller `n` is refused until the slow-down ends. A
+    /// request for all callers ([`Limit::global`]) slows down every key.
     ///
     /// However many processes report, the rate is cut once in a [cool-down](SlowDown::cool_down). A report within it
     /// asks the database nothing if this process knows of the cut. At no later instant does a report leave a larger
@@ -73,7 +74,7 @@ impl Overrides {
         let cools_down = |said: &Override, now: DateTime<Utc>| {
             said.slowed().is_some_and(|slowed| slowed.is_cooling_down(how, now.into()))
         };
-        if let Some(known) = self.reported(limit, key, "slowdown", cools_down) {
+        if let Some(known) = self.reported(limit, key, AppliedOverride::SLOW_DOWN, cools_down) {
             return Ok(known);
         }
         let sql = sqlx::query(concat!(include_str!("slow_down.sql"), include_str!("row.sql")))

@@ -4,7 +4,7 @@
 use super::Plan;
 use super::answer::Answer;
 use super::operation::Operation;
-use super::take::{alternatives, denied};
+use super::take::{alternatives, denied, possible};
 use super::target::{Item, Target};
 use crate::algebra::{Ask, Timestamp};
 use crate::answer::decision::Denied;
@@ -24,6 +24,10 @@ impl Operation {
             if together.iter().any(|item| item.target.is_unlimited()) {
                 for item in together {
                     item.target.lift();
+                }
+            } else if possible(together).is_err() {
+                for item in together {
+                    item.target.await_whole();
                 }
             }
         }

@@ -105,14 +105,28 @@ impl Target {
         applied.ruling = applied.ruling.or(Some(Ruling::Unlimited));
     }
 
+    /// Refuses until its `n` is whole again, a call that costs more than a slow-down leaves of it.
+    pub(super) fn await_whole(&mut self) {
+        let Some(applied) = &mut self.applied else { return };
+        let Some((whole, until)) = applied.whole.take() else { return };
+        applied.ruling = applied.ruling.or(Some(Ruling::Deny { until }));
+        self.terms = Terms::of(&whole, &self.rows.first.key);
+        self.limit = whole;
+    }
+
     /// Until when nothing is granted.
     pub(super) fn denied_until(&self, now: Timestamp) -> Option<Timestamp> {
         if let Some(Ruling::Deny { until }) = self.ruling() { Some(until).filter(|until| *until > now) } else { None }
     }
 
-    /// Why an override denies: the label of a pause belongs to reports of trouble.
+    /// Why an override denies: the labels of pauses and slow-downs belong to reports of trouble.
     pub(super) fn denial(&self) -> Reason {
-        if self.override_label() == AppliedOverride::PAUSE { Reason::Paused } else { Reason::Override }
+        match self.override_label() {
+            AppliedOverride::PAUSE => Reason::Paused,
+            AppliedOverride::SLOW_DOWN if self.terms.flow == Flow::Leased => Reason::Leased,
+            AppliedOverride::SLOW_DOWN => Reason::Short,
+            _ => Reason::Override,
+        }
     }
 
     pub(crate) fn ruling(&self) -> Option<Ruling> {

@@ -1,8 +1,14 @@
 //! Concurrency limits that follow the other side: reports leave a share of their `n`.
 
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
-use tollgate::{DAY, Error, Gate, HOUR, Lease, Limit, Limiter, Overrides, Receipt, SECOND, SlowDown, Tokens};
+use tokio::sync::Barrier;
+use tokio::task::JoinSet;
+use tollgate::{
+    Call, DAY, Error, Gate, HOUR, Lease, Limit, Limiter, Overrides, Reason, Receipt, SECOND, SlowDown, Tokens, split,
+};
 
 use super::slow_down::{SLOWLY, reporters, slowed};
 use crate::gate::stage::soon;
@@ -56,9 +62,36 @@ async fn slots_come_back_one_by_one() {
         granted.push(leases);
     }
     assert_eq!(granted, [1, 0, 1, 0, 1, 0, 1]);
-    let limiter = Limiter::new().parts(parts()).overrides(&overrides).at(second(0.0));
-    let much = limiter.consume(&mut tx, SLOTS.key("k").cost(2)).await;
-    assert!(matches!(much, Err(Error::CostExceedsCapacity { .. })), "{much:?}");
+}
+
+/// The limit can grant it again when the rate has grown back, so it is no error.
+#[tokio::test]
+async fn a_call_that_costs_more_than_the_smaller_n_waits_for_the_whole() {
+    let world = World::new().await;
+    slowed(&world, "", 500_000, second(0.0), second(99.0)).await;
+    slowed(&world, "k", 900_000, second(0.0), second(199.0)).await;
+    let overrides = Overrides::read(&mut world.connect_as(OWNER).await).await.unwrap();
+    let at = |at| Limiter::new().parts(parts()).overrides(&overrides).at(second(at));
+    let window = Limit::sliding_window("theirs", 4, DAY);
+    let calls = |cost: u32| -> [(_, _, Call); 5] {
+        [
+            (Reason::Leased, 99.0, SLOTS.key("other").cost(cost).into()),
+            (Reason::Leased, 199.0, SLOTS.key("k").cost(cost).into()),
+            (Reason::Short, 199.0, window.key("k").cost(cost).into()),
+            (Reason::Short, 199.0, split(cost, [window.key("k")])),
+            (Reason::Leased, 99.0, SLOTS.key("other").cost(cost).once("id")),
+        ]
+    };
+    for (reason, ends_at, call) in calls(4) {
+        let mut tx = world.begin().await;
+        let denied = at(0.0).consume(&mut tx, call.clone()).await.unwrap().denied().unwrap();
+        assert_eq!((denied.reason, denied.retry_at), (reason, Some(second(ends_at))), "{call:?}");
+        at(ends_at).consume(&mut tx, call).await.unwrap().granted().unwrap();
+    }
+    for (.., call) in calls(5) {
+        let much = at(0.0).consume(&mut world.begin().await, call).await;
+        assert!(matches!(much, Err(Error::CostExceedsCapacity { max, .. }) if max == Tokens::new(4)), "{much:?}");
+    }
 }
 
 #[tokio::test]
@@ -69,4 +102,30 @@ async fn whoever_waits_gets_a_slot_that_comes_back() {
     overrides.slow_down(SLOTS.global(), &brief).await.unwrap();
     let _first = held(&gate).await.unwrap();
     drop(soon(gate.acquire_within(SLOTS.global(), HOUR)).await.unwrap().granted().unwrap());
+}
+
+/// Each holder waits for another one, so two hold a slot at once.
+#[tokio::test]
+async fn waiters_of_several_processes_share_the_smaller_n() {
+    let (world, overrides) = reporters().await;
+    overrides.slow_down(SLOTS.global(), &SLOWLY.percent(50)).await.unwrap();
+    let (held, two) = (Arc::new(AtomicUsize::new(0)), Arc::new(Barrier::new(2)));
+    let mut holders = JoinSet::new();
+    for _ in 0..2 {
+        let overrides = Overrides::watch(world.pool.clone()).await.unwrap();
+        let gate = patient(&world.pool).overrides(&overrides).build();
+        for _ in 0..3 {
+            let (gate, held, two) = (gate.clone(), held.clone(), two.clone());
+            holders.spawn(async move {
+                let lease = gate.acquire_within(SLOTS.global(), HOUR).await.unwrap().granted().unwrap();
+                let most = held.fetch_add(1, Ordering::SeqCst) + 1;
+                two.wait().await;
+                held.fetch_sub(1, Ordering::SeqCst);
+                lease.release().await.unwrap();
+                most
+            });
+        }
+    }
+    let most = soon(holders.join_all()).await;
+    assert_eq!(most.iter().max(), Some(&2), "{most:?}");
 }
