@@ -6,7 +6,7 @@ use chrono::{DateTime, Utc};
 use sqlx::AssertSqlSafe;
 use tollgate::{
     DAY, Decision, Effect, HOUR, Key, Limit, MINUTE, NewOverride, Override, OverrideError, Overrides, Reason, SECOND,
-    Tokens,
+    Tokens, first_of, split,
 };
 
 use super::clocks::ahead;
@@ -136,6 +136,23 @@ async fn a_waiter_follows_reports() {
     let key = Key::new("k").unwrap();
     assert!(NewOverride::remove(&mut on_call(&world).await, "ten", Some(&key), "pause").await.unwrap());
     assert!(waiter.await.unwrap().unwrap().is_granted());
+}
+
+/// SQL pauses one of two limits.
+#[tokio::test]
+async fn alternatives_pass_over_a_paused_limit_and_a_split_is_refused() {
+    let (world, overrides) = reporters().await;
+    let gate = patient(&world.pool).overrides(&overrides).build();
+    let other = Limit::token_bucket("other", 10, DAY).key("k");
+    run(&mut world.connect_as(OWNER).await, "select tollgate.pause('ten', 'k', lasting => '1 hour')").await;
+    until(async || gate.check(TEN.key("k")).await.unwrap().denied()).await;
+    let granted = gate.consume(first_of([[TEN.key("k")], [other.clone()]])).await.unwrap().granted().unwrap();
+    assert_eq!((granted.alternative, granted.remaining), (1, Tokens::new(9)));
+    for both in [split(3, [TEN.key("k"), other.clone()]), split(3, [other.clone(), TEN.key("k")])] {
+        let denied = gate.consume(both).await.unwrap().denied().unwrap();
+        assert_eq!((denied.reason, &*denied.limit), (Reason::Paused, "ten"));
+    }
+    assert!(gate.balance(other).await.unwrap().remaining >= Tokens::new(9));
 }
 
 /// A hundred tokens come back in a thousand seconds.
