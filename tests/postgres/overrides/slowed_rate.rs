@@ -11,7 +11,7 @@ use tollgate::{DAY, HOUR, Key, Limit, Limiter, MINUTE, Override, Overrides, SECO
 use super::now;
 use super::slow_down::{SLOWLY, THEIRS, reporters, share, slowed};
 use crate::teller::run;
-use crate::world::{OWNER, World, parts, second};
+use crate::world::{OWNER, World, parts, patient, second};
 
 /// A simulation reports to itself by the same formula as the function.
 #[tokio::test]
@@ -117,6 +117,19 @@ async fn the_rate_of_no_key_grows_back_while_every_key_is_paused() {
     let longer = overrides.pause_for(THEIRS.global(), 2 * HOUR).await.unwrap().unwrap();
     assert_eq!(longer.starts_at, paused.starts_at);
     assert_eq!(Some(found_for(&world, "k").await.starts_at), longer.ends_at);
+}
+
+/// An answer pauses every key for a day, which another answer corrects. The key stays paused.
+#[tokio::test]
+async fn the_rate_of_a_key_grows_back_from_the_corrected_end_of_a_pause_of_every_key() {
+    let (world, overrides) = reporters().await;
+    let own = overrides.pause_for(THEIRS.key("k"), HOUR).await.unwrap().unwrap();
+    overrides.pause_as_told(THEIRS.global(), DAY).await.unwrap();
+    overrides.slow_down(THEIRS.key("k"), &SLOWLY).await.unwrap();
+    let corrected = overrides.pause_as_told(THEIRS.global(), MINUTE).await.unwrap().unwrap();
+    assert_eq!(Some(found_for(&world, "k").await.starts_at), corrected.ends_at);
+    let gate = patient(&world.pool).overrides(&overrides).build();
+    assert_eq!(gate.check(THEIRS.key("k")).await.unwrap().denied().unwrap().retry_at, own.ends_at);
 }
 
 /// The slow-down of a key in the table.
