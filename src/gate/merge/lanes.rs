@@ -1,15 +1,33 @@
-use std::sync::Arc;
-use std::sync::atomic::{AtomicU32, Ordering};
+#![expect(
+    clippy::disallowed_methods,
+    reason = "the monotonic clock measures how long calls wait; the database tells the time"
+)]
 
-use super::lane::Lane;
+use std::panic::AssertUnwindSafe;
+use std::pin::{Pin, pin};
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
+
+use futures_util::FutureExt;
+use futures_util::future::{Either, select};
+use sqlx::Connection as _;
+use tokio::runtime::Handle;
+
+use super::queue::Queue;
 use super::width::Width;
 use crate::error::Error;
-use crate::gate::batch::Blocked;
+use crate::gate::batch::{Batch, Blocked, ConnectionAfter};
+use crate::gate::connection::{Connection, cut_off};
 use crate::gate::raised::hash;
 use crate::gate::reply::QueuedCall;
 use crate::gate::server::Server;
 use crate::gate::shared::Shared;
+use crate::gate::worker::Worker;
+use crate::meter;
 use crate::plan::Operation;
+use crate::values::lock::lock;
+use crate::values::text::Text;
 
 /// The lanes of a gate. Calls are spread over them so that calls for one row meet in one lane as far as possible.
 ///
@@ -79,5 +97,195 @@ impl Lanes {
     }
 }
 
+/// A queue of calls, and the worker that takes them while there are any.
+///
+/// The worker takes all queued calls as one batch; on Citus, all queued calls of one part. Callers that come meanwhile
+/// form the next batch: no caller waits for a timer, and a lone caller is a batch of one. An idle lane has no worker
+/// and no connection.
+struct Lane {
+    shared: Arc<Shared>,
+    server: Server,
+    blocked: Arc<Blocked>,
+    /// The number of lanes, if this is one of those that open and close.
+    width: Option<Arc<Width>>,
+    queue: Mutex<Queue>,
+}
+
+impl Lane {
+    fn new(shared: Arc<Shared>, server: Server, blocked: Arc<Blocked>, width: Option<Arc<Width>>) -> Self {
+        Self { shared, server, blocked, width, queue: Mutex::default() }
+    }
+
+    /// Queues a call. Fails if the queue is full or the server is silent.
+    fn submit(self: &Arc<Self>, call: QueuedCall) -> Result<(), Error> {
+        let mut queue = lock(&self.queue);
+        // This is checked under the lock, so that a call that is queued before an outage is known is refused when it
+        // is.
+        if let Some(error) = self.server.outage.known() {
+            return Err(error.concerning(call.reply.limit()));
+        }
+        if !queue.has_room(&call, self.shared.settings.queue) {
+            return Err(call.reply.overloaded());
+        }
+        queue.push(call);
+        let has_worker = std::mem::replace(&mut queue.has_worker, true);
+        drop(queue);
+        if !has_worker {
+            self.start_worker();
+        }
+        Ok(())
+    }
+
+    /// Starts a worker, if there is a runtime to run it.
+    fn start_worker(self: &Arc<Self>) {
+        let lane = self.clone();
+        let worker = Worker::new(move || {
+            // All callers that wait are dismissed, once the lock is free.
+            let dismissed = std::mem::take(&mut *lock(&lane.queue));
+            drop(dismissed);
+        });
+        if let Ok(runtime) = Handle::try_current() {
+            runtime.spawn(work(self.clone(), worker));
+        }
+    }
+
+    /// The limit of the next call. If there is none, `None`, and the worker ends.
+    fn next_limit(&self) -> Option<Text> {
+        let mut queue = lock(&self.queue);
+        let limit = queue.first().map(|next| next.reply.limit().clone());
+        queue.has_worker = limit.is_some();
+        limit
+    }
+
+    /// The next calls to be decided together. Calls that have waited too long, and are not among them, get the error.
+    fn next_batch(&self, connection: Connection) -> Batch<'_> {
+        let settings = &self.shared.settings;
+        let mut queue = lock(&self.queue);
+        let batch = queue.take_batch(settings.max_batch, MAX_ROWS);
+        let late = queue.take_late(Instant::now(), settings.acquire_timeout);
+        meter::queued(queue.len());
+        drop(queue);
+        for call in late {
+            call.reply.refuse();
+        }
+        Batch::new(&self.shared, connection, self.shared.memories.prefetch.accompany(batch))
+    }
+
+    /// Gives an error to all callers that wait. None of their calls was begun.
+    fn refuse(&self, error: &Error) {
+        let refused = lock(&self.queue).take_all();
+        for waiting in refused {
+            waiting.reply.send(Err(error.clone()));
+        }
+    }
+
+    /// Decides queued calls over this connection, or over a new one. Returns the connection if it is still usable.
+    async fn decide(&self, idle: Option<Connection>, limit: &Text) -> Option<Connection> {
+        // It gets the connection before it takes the batch, so that callers that come while it waits for the connection
+        // are in the batch.
+        let connection = match idle {
+            Some(connection) => Ok(connection),
+            // There the statement that reads and the one that writes tell the begin of a transaction apart by two
+            // clocks.
+            None if self.shared.settings.backend.parts.is_distributed() => {
+                Connection::acquire_sound(&self.shared, &self.server, limit.as_str()).await
+            }
+            None => Connection::acquire(&self.shared, &self.server, limit.as_str()).await,
+        };
+        let connection = match connection {
+            Ok(connection) => connection,
+            // This error is the answer to all callers that wait, so that none of them waits as long again for the same
+            // error.
+            Err(error) => {
+                self.shared.memories.prefetch.broke();
+                self.refuse(&error);
+                return None;
+            }
+        };
+        let decided = self.decide_next(connection);
+        // When a batch panics, its callers get an answer as it is dropped. The calls behind it go on.
+        let decided = AssertUnwindSafe(decided).catch_unwind().await;
+        let (after, blocked) = decided.unwrap_or((ConnectionAfter::Gone, Vec::new()));
+        self.blocked.add(blocked);
+        match after {
+            ConnectionAfter::Sound(connection) => connection.unless_wanted(&self.shared).await,
+            ConnectionAfter::Silent(connection, since, error) => self.wait_out(connection, since, &error).await,
+            ConnectionAfter::Gone => None,
+        }
+    }
+
+    /// Decides the next batch. Returns the state of the connection, and the calls whose rows another transaction locks.
+    async fn decide_next(&self, connection: Connection) -> (ConnectionAfter, Vec<QueuedCall>) {
+        let batch = self.next_batch(connection);
+        let callers = (!batch.is_empty()).then(|| batch.callers());
+        let decided = batch.run(&self.blocked).await;
+        if let (Some(width), Some(callers)) = (&self.width, callers) {
+            width.saw(callers);
+        }
+        decided
+    }
+
+    /// Runs the future, and refuses the calls that are queued meanwhile if an outage becomes known.
+    async fn unless_silent<T>(&self, mut decided: Pin<&mut impl Future<Output = T>>) -> T {
+        let mut outage = self.server.outage.listen();
+        loop {
+            match select(decided.as_mut(), pin!(outage.known())).await {
+                Either::Left((decided, _)) => return decided,
+                Either::Right((error, _)) => self.refuse(&error),
+            }
+        }
+    }
+
+    /// Waits for a server that did not answer in time. If the connection were closed, the server would stay at work,
+    /// and the next connection would wait as well: a table that is locked for an hour would use up all connections.
+    /// Callers that come meanwhile get the error. Only a connection that is cut off is abandoned at once.
+    async fn wait_out(&self, mut connection: Connection, since: Instant, error: &Error) -> Option<Connection> {
+        let timeout = self.shared.settings.statement_timeout;
+        let patience = timeout.min(GIVE_UP);
+        let until = Instant::now() + GIVE_UP;
+        while Instant::now() < until {
+            let answer = tokio::time::timeout(patience, connection.ping());
+            let answer = match select(pin!(answer), pin!(cut_off(&self.server, timeout, since))).await {
+                Either::Left((answer, _)) => answer,
+                Either::Right(((), _)) => return None,
+            };
+            match answer {
+                Ok(Ok(())) => {
+                    connection.finished();
+                    return connection.unless_wanted(&self.shared).await;
+                }
+                Ok(Err(_)) => return None,
+                Err(_) => self.refuse(error),
+            }
+        }
+        None
+    }
+}
+
+/// Works on a lane until its queue is empty.
+async fn work(lane: Arc<Lane>, worker: Worker<impl FnMut()>) {
+    let mut idle = None;
+    while let Some(limit) = lane.next_limit() {
+        let decided = pin!(lane.decide(idle.take(), &limit));
+        idle = lane.unless_silent(decided).await;
+        // Callers with an answer run before the next batch, so if they ask again, they are in it. One yield is not
+        // enough, because another thread of the runtime may have taken some of them over. Of 64 callers of one key, all
+        // 64 are in the next batch after two yields, and 46 after one.
+        tokio::task::yield_now().await;
+        tokio::task::yield_now().await;
+    }
+    worker.done();
+    if let Some(connection) = idle {
+        connection.give_back(&lane.shared).await;
+    }
+}
+
 const CELLS: usize = 1024;
 const COOL_AT: u32 = 1 << 16;
+
+/// How many rows one batch asks for at most, unless a single call asks for more. So a batch takes only a fraction of
+/// the statement timeout.
+const MAX_ROWS: usize = 8_192;
+
+/// How long to wait for a server that does not answer, before it counts as gone.
+const GIVE_UP: Duration = Duration::from_mins(1);

@@ -1,6 +1,5 @@
 //! Calls meet here: each joins a lane, and a lane decides the calls that wait in it as one batch.
 
-mod lane;
 mod lanes;
 mod queue;
 mod width;
