@@ -304,7 +304,7 @@ impl GateBuilder {
             entry: Server::new(self.pool, self.settings.statement_timeout),
             settings: self.settings,
             memories,
-            fallback: Fallback::new(self.on_failure),
+            fallback: Fallback::of(self.on_failure),
             overrides: self.overrides,
             waiters: Waiters::default(),
             has_parts: AtomicBool::new(false),

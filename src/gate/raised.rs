@@ -1,9 +1,9 @@
 #![expect(clippy::disallowed_methods, reason = "the monotonic clock dates raised rows")]
 
-use std::hash::{DefaultHasher, Hash, Hasher};
 use std::time::Instant;
 
 use crate::plan::RowId;
+use crate::values::hash::local_hash;
 
 /// When rows were last raised. An answer to an earlier question does not include that.
 ///
@@ -19,22 +19,13 @@ impl Default for RaisedRows {
 
 impl RaisedRows {
     pub(super) fn note(&mut self, row: &RowId) {
-        self.0[hash(row) % CELLS] = Some(Instant::now());
+        self.0[local_hash(row) % CELLS] = Some(Instant::now());
     }
 
     /// Whether a row may have been raised at an instant or later.
     pub(super) fn is_since(&self, row: &RowId, instant: Instant) -> bool {
-        self.0[hash(row) % CELLS].is_some_and(|at| at >= instant)
+        self.0[local_hash(row) % CELLS].is_some_and(|at| at >= instant)
     }
-}
-
-pub(super) fn hash(row: &RowId) -> usize {
-    let mut hasher = DefaultHasher::new();
-    row.hash(&mut hasher);
-    // Any bits will do, if `usize` has fewer.
-    #[expect(clippy::cast_possible_truncation, reason = "a hash")]
-    let hash = hasher.finish() as usize;
-    hash
 }
 
 /// With so many cells, and few answers under way at once, hardly any shares a cell with another key's row that is

@@ -19,7 +19,8 @@ pub(super) struct Shared {
     pub(super) entry: Server,
     pub(super) settings: Settings,
     pub(super) memories: Memories,
-    pub(super) fallback: Fallback,
+    /// `None` if no call is answered without the database.
+    pub(super) fallback: Option<Fallback>,
     pub(super) overrides: Option<Overrides>,
     pub(super) waiters: Waiters,
     /// Whether the tables were seen to have the parts that the settings say.
@@ -39,7 +40,7 @@ impl Shared {
     /// Notes that a lapsed call which this gate gave back has raised a row.
     pub(super) fn lapsed(&self, row: &RowId) {
         self.memories.forget_refusals(row);
-        self.waiters.raise([(row, false)]);
+        self.waiters.raise(row, false);
     }
 
     /// The tables, over a connection, by the gate's clock.

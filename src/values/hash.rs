@@ -1,3 +1,5 @@
+use std::hash::{DefaultHasher, Hash, Hasher};
+
 use crate::key::Key;
 
 /// A hash that is the same in every process and release: 64-bit FNV-1a (Fowler, Noll and Vo), followed by the finalizer
@@ -19,6 +21,16 @@ pub(crate) fn spread(name: &str, key: &Key, period: i64) -> i64 {
     let hash = stable_hash(name.bytes().chain([0xFF]).chain(key.as_str().bytes()));
     let scaled = (u128::from(hash) * u128::from(period.unsigned_abs())) >> 64;
     i64::try_from(scaled).expect("it is less than the period")
+}
+
+/// A hash for this process alone.
+pub(crate) fn local_hash(value: &impl Hash) -> usize {
+    let mut hasher = DefaultHasher::new();
+    value.hash(&mut hasher);
+    // Any bits will do, if `usize` has fewer.
+    #[expect(clippy::cast_possible_truncation, reason = "a hash")]
+    let hash = hasher.finish() as usize;
+    hash
 }
 
 const FNV_OFFSET: u64 = 0xCBF2_9CE4_8422_2325;

@@ -55,9 +55,6 @@ impl Blocked {
 
     /// Sets calls aside whose rows another transaction locks.
     pub(crate) fn add(self: &Arc<Self>, calls: Vec<QueuedCall>) {
-        if calls.is_empty() {
-            return;
-        }
         let mut turns = lock(&self.turns);
         for call in calls {
             turns.add(call, self.shared.settings.queue);

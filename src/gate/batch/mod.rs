@@ -106,7 +106,9 @@ impl<'s> Batch<'s> {
         self.begin();
         let span = tracing::debug_span!("tollgate_batch", calls, rows = self.plan.rows().len());
         let decided = self.decide(waiting).instrument(span).await;
-        self.shared.memories.prefetch.saw(started.elapsed());
+        if self.shared.memories.prefetch.is_on {
+            self.shared.memories.prefetch.saw(started.elapsed());
+        }
         meter::batch(callers, started.elapsed());
         let blocked = std::mem::take(&mut self.blocked);
         (self.leave(decided), blocked)
@@ -376,7 +378,9 @@ impl<'s> Batch<'s> {
     fn answer(&mut self, call: usize, answer: Result<Answer, Error>) {
         if let Some(reply) = self.callers[call].reply.take() {
             if matches!(answer, Ok(_) | Err(Error::OutcomeUnknown { .. })) {
-                self.shared.waiters.raise(self.plan.call(call).raises());
+                for (row, is_released) in self.plan.call(call).raises() {
+                    self.shared.waiters.raise(row, is_released);
+                }
             }
             reply.send(answer);
         }

@@ -19,13 +19,13 @@ use super::width::Width;
 use crate::error::Error;
 use crate::gate::batch::{Batch, Blocked, ConnectionAfter};
 use crate::gate::connection::{Connection, cut_off};
-use crate::gate::raised::hash;
 use crate::gate::reply::QueuedCall;
 use crate::gate::server::Server;
 use crate::gate::shared::Shared;
 use crate::gate::worker::Worker;
 use crate::meter;
 use crate::plan::Operation;
+use crate::values::hash::local_hash;
 use crate::values::lock::lock;
 use crate::values::text::Text;
 
@@ -73,7 +73,7 @@ impl Lanes {
             Some(part) => return &self.of_rows[usize::from(part) % self.width.lanes()],
             None => return &self.crossing,
         }
-        let mut rows = call.first_rows().map(hash);
+        let mut rows = call.first_rows().map(local_hash);
         let first = rows.next().expect("every call asks a row");
         let mut hottest = (first, None);
         for other in rows {
@@ -168,7 +168,9 @@ impl Lane {
         for call in late {
             call.reply.refuse();
         }
-        Batch::new(&self.shared, connection, self.shared.memories.prefetch.accompany(batch))
+        let prefetch = &self.shared.memories.prefetch;
+        let batch = if prefetch.is_on { prefetch.accompany(batch) } else { batch };
+        Batch::new(&self.shared, connection, batch)
     }
 
     /// Gives an error to all callers that wait. None of their calls was begun.
@@ -206,7 +208,9 @@ impl Lane {
         // When a batch panics, its callers get an answer as it is dropped. The calls behind it go on.
         let decided = AssertUnwindSafe(decided).catch_unwind().await;
         let (after, blocked) = decided.unwrap_or((ConnectionAfter::Gone, Vec::new()));
-        self.blocked.add(blocked);
+        if !blocked.is_empty() {
+            self.blocked.add(blocked);
+        }
         match after {
             ConnectionAfter::Sound(connection) => connection.unless_wanted(&self.shared).await,
             ConnectionAfter::Silent(connection, since, error) => self.wait_out(connection, since, &error).await,

@@ -75,22 +75,21 @@ pub(crate) struct Fallback {
 }
 
 impl Fallback {
-    pub(crate) fn new(policy: OnFailure) -> Self {
+    /// What answers by this policy; `None` if nothing does.
+    pub(crate) fn of(policy: OnFailure) -> Option<Self> {
         // The wall clock is read once, so that steps that are aligned to a calendar fall where they should; from then
         // on time is monotonic.
         let since_epoch = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
         let started = (Timestamp::from_micros(0).plus(since_epoch), Instant::now());
-        Self { policy, buckets: Mutex::new(LocalBuckets::new(MAX_BUCKETS)), started }
-    }
-
-    /// The call to keep, in case the policy has to answer it.
-    pub(crate) fn keep(&self, call: &Operation) -> Option<Operation> {
-        (self.policy != OnFailure::Closed).then(|| call.clone())
+        let buckets = Mutex::new(LocalBuckets::new(MAX_BUCKETS));
+        (policy != OnFailure::Closed).then_some(Self { policy, buckets, started })
     }
 
     /// The answer to a call that the database did not answer.
-    pub(crate) fn answer(&self, kept: Option<Operation>, error: Error) -> Result<Decision, Error> {
-        let Some(call) = kept.filter(|_| error.is_outage()) else { return Err(error) };
+    pub(crate) fn answer(&self, call: Operation, error: Error) -> Result<Decision, Error> {
+        if !error.is_outage() {
+            return Err(error);
+        }
         let limit = call.limit().clone();
         let Some(decision) = self.decide(call) else { return Err(error) };
         let (limit, outcome) = (limit.as_str(), if decision.is_granted() { "granted" } else { "denied" });

@@ -40,10 +40,11 @@ impl Gate {
             meter::refused(By::Gate, call.limit().as_str(), &denied);
             Ok(Decision::Denied(denied))
         } else {
-            let kept = fallback.keep(&call);
-            match self.ask(call).await {
-                Ok(answer) => Ok(answer.grant()),
-                Err(error) => fallback.answer(kept, error),
+            let kept = fallback.as_ref().map(|fallback| (fallback, call.clone()));
+            match (self.ask(call).await, kept) {
+                (Ok(answer), _) => Ok(answer.grant()),
+                (Err(error), Some((fallback, call))) => fallback.answer(call, error),
+                (Err(error), None) => Err(error),
             }
         }
     }

@@ -2,8 +2,8 @@ use std::collections::HashMap;
 use std::sync::Mutex;
 use std::time::{Duration, Instant};
 
-use crate::gate::raised::hash;
 use crate::plan::RowId;
+use crate::values::hash::local_hash;
 use crate::values::lock::lock;
 
 /// Decides who gets the released tokens of a concurrency limit. The next caller of the same process hears of a release
@@ -28,7 +28,7 @@ impl HandOvers {
     /// Counts a release.
     pub(super) fn count(&self, row: &RowId) {
         let (mut cells, now) = (lock(&self.cells), Instant::now());
-        let cell = cells.entry(hash(row) % CELLS).or_insert(HandOver { releases: 0, last: now, left_until: now });
+        let cell = cells.entry(local_hash(row) % CELLS).or_insert(HandOver { releases: 0, last: now, left_until: now });
         cell.releases = cell.releases.wrapping_add(1);
         cell.left_until = if cell.releases.is_multiple_of(TURNS) { now + pause(now - cell.last) } else { now };
         cell.last = now;
@@ -36,7 +36,7 @@ impl HandOvers {
 
     /// Until when the row is left to other processes, if it is.
     pub(super) fn left_until(&self, row: &RowId) -> Option<Instant> {
-        let left_until = lock(&self.cells).get(&(hash(row) % CELLS))?.left_until;
+        let left_until = lock(&self.cells).get(&(local_hash(row) % CELLS))?.left_until;
         Some(left_until).filter(|until| *until > Instant::now())
     }
 }

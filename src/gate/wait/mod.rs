@@ -69,16 +69,14 @@ impl Waiters {
         Waiter::new(self, self.arrived.fetch_add(1, Ordering::Relaxed))
     }
 
-    /// Rows were raised, some because a lease has ended, so the first callers of their lines ask.
-    pub(super) fn raise<'r>(&self, rows: impl IntoIterator<Item = (&'r RowId, bool)>) {
-        for (row, is_released) in rows {
-            let row = row.first();
-            if is_released {
-                self.hand_overs.count(&row);
-            }
-            let left_until = self.hand_overs.left_until(&row).filter(|_| is_released);
-            lock(&self.lines).raise(&row, left_until.unwrap_or_else(Instant::now));
+    /// A row was raised, perhaps because a lease has ended, so the first caller of its line asks.
+    pub(super) fn raise(&self, row: &RowId, is_released: bool) {
+        let row = row.first();
+        if is_released {
+            self.hand_overs.count(&row);
         }
+        let left_until = self.hand_overs.left_until(&row).filter(|_| is_released);
+        lock(&self.lines).raise(&row, left_until.unwrap_or_else(Instant::now));
     }
 
     /// Ends all waits.

@@ -345,6 +345,6 @@ mod tests {
     #[test]
     fn what_is_raised_while_a_caller_is_being_refused_is_asked_for_again() {
         assert!(!refused(|_, _| {}));
-        assert!(refused(|waiters, call| waiters.raise(call.first_rows().map(|row| (row, false)))));
+        assert!(refused(|waiters, call| call.first_rows().for_each(|row| waiters.raise(row, false))));
     }
 }

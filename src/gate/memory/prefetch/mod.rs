@@ -155,9 +155,6 @@ impl Prefetch {
     /// A batch of these calls, with the calls that go along: first those that give slices of their keys back, last
     /// those that take new slices. None of them is sent yet.
     pub(crate) fn accompany(self: &Arc<Self>, calls: Vec<QueuedCall>) -> Vec<QueuedCall> {
-        if !self.is_on {
-            return calls;
-        }
         let now = Instant::now();
         let of_callers = calls.iter().filter(|call| call.reply.has_caller()).map(|call| &call.call);
         let (mut before, mut behind) = (Vec::new(), Vec::new());
