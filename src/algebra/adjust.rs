@@ -1,11 +1,10 @@
 use std::cmp::Reverse;
 use std::mem;
 
-use super::account::Account;
+use super::account::{Account, Portion, Shard};
 use super::ask::Ask;
 use super::decide::TooDeep;
 use super::list::List;
-use super::shard::{Portion, Shard};
 use super::state::{State, saturate, wide};
 use crate::tokens::Tokens;
 
