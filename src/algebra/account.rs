@@ -1,8 +1,7 @@
 use std::mem;
 
 use super::ask::Ask;
-use super::list::{Entry, List};
-use super::state::{State, saturate, wide};
+use super::state::{Entry, List, State, saturate, wide};
 use super::terms::Terms;
 use crate::tokens::Tokens;
 use crate::values::timestamp::Timestamp;

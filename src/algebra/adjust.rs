@@ -4,8 +4,7 @@ use std::mem;
 use super::account::{Account, Portion, Shard};
 use super::ask::Ask;
 use super::decide::TooDeep;
-use super::list::List;
-use super::state::{State, saturate, wide};
+use super::state::{List, State, saturate, wide};
 use crate::tokens::Tokens;
 
 impl Account<'_> {

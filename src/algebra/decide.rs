@@ -3,8 +3,7 @@ use std::slice;
 
 use super::account::{Account, Portion, Shard, first_true};
 use super::ask::Ask;
-use super::list::List;
-use super::state::{saturate, wide};
+use super::state::{List, saturate, wide};
 use super::terms::{Flow, Terms};
 use crate::answer::reason::Reason;
 use crate::tokens::Tokens;

@@ -8,10 +8,9 @@
 //! begins where the named one ends, and no period is shorter than eight ninths of the one before it (28 days after 31).
 //! After that time a row stands at now, so that no period that has begun before refills it once more.
 
-use super::list::List;
 use super::months;
 use super::refill::div_ceil;
-use super::state::{State, wide};
+use super::state::{List, State, wide};
 use super::terms::{Flow, Terms};
 use crate::values::timestamp::Timestamp;
 

@@ -15,11 +15,10 @@
 //! - *The row stores the capacity beside the balance.* A key that goes from the large plan to the small one and back
 //!   gets 9 000 more each time.
 
-use super::list::{Entry, List};
 use super::months;
 use super::pause::Pause;
 use super::period::longest;
-use super::state::{State, saturate, wide};
+use super::state::{Entry, List, State, saturate, wide};
 use super::terms::{Flow, Terms};
 use crate::tokens::Tokens;
 use crate::values::timestamp::Timestamp;

@@ -1,9 +1,8 @@
 use std::time::Duration;
 
-use super::list::List;
 use super::months;
 use super::pause::Pause;
-use super::state::{State, wide};
+use super::state::{List, State, wide};
 use crate::answer::receipt::ChargeKind;
 use crate::key::Key;
 use crate::limit::{Limit, LimitKind, micros};
