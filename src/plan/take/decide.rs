@@ -1,11 +1,9 @@
 //! All or none: nothing is written before every limit of an alternative has granted.
 
-use super::alternatives::{alternatives, denied, possible};
-use super::amounts::Amounts;
-use super::charge::ItemCharges;
-use crate::algebra::{Ask, Lacking, Piece, Timestamp, TooDeep, Verdict};
+use super::gather::{alternatives, decided_together, denied, possible};
+use crate::algebra::{Ask, Flow, Lacking, Piece, Portion, Timestamp, TooDeep, Verdict, longest, split};
 use crate::answer::decision::{Denied, DeniedBy, Grant, Source};
-use crate::answer::receipt::{Charge, Receipt};
+use crate::answer::receipt::{Charge, ChargeKind, Receipt};
 use crate::answer::standing::Standing;
 use crate::call::Given;
 use crate::error::{Error, FitError};
@@ -13,7 +11,7 @@ use crate::limit::LimitKind;
 use crate::plan::answer::Answer;
 use crate::plan::ledger::{Ledger, unfit};
 use crate::plan::stored_call::CallSlot;
-use crate::plan::target::Item;
+use crate::plan::target::{Item, Target};
 use crate::tokens::Tokens;
 
 /// The tokens that the items of an alternative take, and the refusals of those that refuse.
@@ -187,4 +185,138 @@ impl Ledger<'_> {
 /// The items that an answer reports, each with its place.
 fn told(items: &[Item<Ask>]) -> impl Iterator<Item = (usize, &Item<Ask>)> {
     items.iter().enumerate().filter(|(_, item)| !item.target.is_unlimited())
+}
+
+/// The tokens that the items of an alternative take, if they depend on the other items.
+struct Amounts {
+    /// The tokens that each request with a part gets, if there is one: the least that any of their limits has.
+    partial: Option<Tokens>,
+    /// The piece that each limit of a split gives, at the place of its item; empty for a call that splits no cost.
+    given: Vec<Option<Result<Piece, Lacking>>>,
+}
+
+impl Amounts {
+    fn of(ledger: &Ledger<'_>, items: &[Item<Ask>]) -> Self {
+        Self { partial: partial(ledger, items), given: given(ledger, items) }
+    }
+
+    /// The piece of a split cost that the limit of an item gives.
+    fn given(&self, place: usize) -> Option<Result<Piece, Lacking>> {
+        self.given.get(place).copied().flatten()
+    }
+
+    /// The ask of an item for its amount.
+    fn ask(&self, place: usize, item: &Item<Ask>) -> Ask {
+        match (self.given(place), self.partial) {
+            (Some(Ok(given)), _) => item.action.with_cost(given.cost),
+            (_, Some(partial)) => item.action.with_partial(partial),
+            (_, None) => item.action,
+        }
+    }
+}
+
+fn partial(ledger: &Ledger<'_>, items: &[Item<Ask>]) -> Option<Tokens> {
+    let parts = items.iter().filter(|item| item.action.most().is_some());
+    let partial = |item: &Item<Ask>| {
+        if item.target.is_unlimited() { item.action.most() } else { ledger.account(&item.target).partial(item.action) }
+    };
+    parts.filter_map(partial).min()
+}
+
+fn given(ledger: &Ledger<'_>, items: &[Item<Ask>]) -> Vec<Option<Result<Piece, Lacking>>> {
+    if !items.iter().any(|item| item.action.is_split()) {
+        return Vec::new();
+    }
+    let of_items = |items: &[Item<Ask>]| {
+        if items[0].target.is_unlimited() || !items[0].action.is_split() {
+            return vec![None; items.len()];
+        }
+        let accounts: Vec<_> = items.iter().map(|item| (ledger.account(&item.target), item.action)).collect();
+        match split(&accounts) {
+            Ok(given) => given.into_iter().map(|given| Some(Ok(given))).collect(),
+            Err(lacking) => vec![Some(Err(lacking)); items.len()],
+        }
+    };
+    decided_together(items).flat_map(of_items).collect()
+}
+
+/// The tokens that an item takes.
+struct ItemCharges {
+    portions: Vec<Portion>,
+    remaining: Tokens,
+    ready_at: Timestamp,
+    /// The instant of its rows: the clock, or the latest that one of them stands at.
+    at: Timestamp,
+}
+
+impl ItemCharges {
+    /// Takes nothing, for an item that is unlimited.
+    fn nothing(at: Timestamp) -> Self {
+        Self { portions: Vec::new(), remaining: Tokens::MAX, ready_at: at, at }
+    }
+
+    /// The charges of an item: one for each row that it takes from, and a charge of nothing where it asks for nothing.
+    /// A lease counts from when all of the call is ready. A split charges only the limits that give something, behind
+    /// `before`. Returns the sum of `before` and of these charges.
+    fn charge(
+        &mut self,
+        item: &Item<Ask>,
+        before: Tokens,
+        waits: Option<Timestamp>,
+        charges: &mut Vec<Charge>,
+    ) -> Tokens {
+        let Target { limit, rows, terms, .. } = &item.target;
+        // No token is spent before all may be spent, so until then each charge can be cancelled.
+        let ready_at = waits.map_or(self.at, |latest| latest.max(self.at));
+        let is_unlimited = item.target.is_unlimited();
+        let mut charge = Charge {
+            version: 0,
+            storage: limit.storage,
+            limit: limit.name.clone(),
+            key: rows.first.key.clone(),
+            shard: 0,
+            cost: Tokens::ZERO,
+            before,
+            flat: item.action.flat,
+            kind: if is_unlimited { ChargeKind::Free } else { terms.flow.charge_kind() },
+            until: None,
+            refill: Tokens::ZERO,
+            period: match terms.flow {
+                Flow::Wallet => 0,
+                // Later periods may be longer, and no row may be swept too early.
+                Flow::Named { .. } => longest(terms.period),
+                _ => terms.period,
+            },
+            lease: None,
+            ready_at,
+        };
+        let takes_none = is_unlimited || item.action.cost() == Tokens::ZERO;
+        let is_first = item.action.place.split.is_none_or(|place| place == 0 && takes_none);
+        if self.portions.is_empty() && is_first {
+            charges.push(charge.clone());
+        }
+        for Portion { shard, next, taken } in &mut self.portions {
+            let terms = terms.shard(*shard, rows.count);
+            (charge.shard, charge.cost, charge.refill) =
+                (rows.first.after(*shard).shard, *taken, Tokens::from_micros(terms.rate));
+            match charge.kind {
+                ChargeKind::Bucket if next.list.period_end().is_none() => {}
+                ChargeKind::Bucket | ChargeKind::Window => {
+                    let until = terms.same_step_until(next, self.at);
+                    charge.until = (until != ready_at).then_some(until);
+                }
+                ChargeKind::Sliding => charge.until = Some(terms.leaves_at(self.at)),
+                ChargeKind::Lease => {
+                    charge.lease = item.action.lease;
+                    let ends_at = ready_at.after(terms.period);
+                    charge.until = Some(ends_at);
+                    next.lease_until(charge.lease, ends_at);
+                }
+                ChargeKind::Wallet | ChargeKind::Free => {}
+            }
+            charges.push(charge.clone());
+            charge.before = charge.before.checked_add(*taken).unwrap_or(Tokens::MAX);
+        }
+        charge.before
+    }
 }
