@@ -1,9 +1,8 @@
 //! A copy of the rows and stored calls that were found: the calls of a plan are decided over it, one after another. At
 //! the end, the differences are the changes to write.
 
-use super::rows::RowRange;
 use super::stored_call::CallSlot;
-use super::target::Target;
+use super::target::{RowRange, Target};
 use crate::algebra::{Account, Portion, State, Timestamp};
 use crate::call::StoredCall;
 use crate::error::{Error, FitError};

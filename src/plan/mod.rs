@@ -33,7 +33,6 @@ mod answer;
 mod by_override;
 mod ledger;
 mod operation;
-mod rows;
 mod settle;
 pub(crate) mod settlement;
 mod stored_call;
@@ -48,9 +47,9 @@ pub use answer::Answer;
 pub use ledger::{CallWrite, RowWrite};
 pub(crate) use operation::Operation;
 pub use operation::Under;
-pub use rows::RowId;
 pub(crate) use take::{Chosen, draw};
 pub(crate) use target::Item;
+pub use target::RowId;
 pub use verb::Verb;
 
 use crate::algebra::{State, Terms, Timestamp};
@@ -59,7 +58,7 @@ use crate::error::Error;
 pub use crate::overrides::{AppliedOverride, Ruling, SlowedRate};
 use crate::tokens::Tokens;
 use ledger::Ledger;
-use rows::RowRange;
+use target::RowRange;
 
 /// Calls that are decided together, in their order, over rows that are locked together.
 #[derive(Debug)]

@@ -1,8 +1,8 @@
 //! Settlement: which charges end, at which cost, and what their rows and their stored call say then.
 
 use super::ledger::{Ledger, unfit};
-use super::rows::{RowId, RowRange};
 use super::stored_call::{CallSlot, Role};
+use super::target::{RowId, RowRange};
 use crate::algebra::{Settled, State, Timestamp, Unsettled};
 use crate::answer::receipt::{Charge, ChargeKind, Receipt, by_request};
 use crate::call::{CallError, StoredCall};

@@ -1,6 +1,6 @@
 use std::time::Duration;
 
-use super::rows::RowId;
+use super::target::RowId;
 use crate::DAY;
 use crate::algebra::{Ask, Timestamp};
 use crate::answer::receipt::{Charge, Receipt};
