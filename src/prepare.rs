@@ -27,10 +27,10 @@ pub(crate) fn prepared(
     overrides: Option<&Overrides>,
     at: impl FnOnce() -> Option<Timestamp>,
 ) -> Result<Operation, Error> {
-    let under = |overrides: &OverrideOf<'_>| Operation::of(verb, &Under { overrides, parts, draw: &draw_id });
+    let under = |overrides: Option<&OverrideOf<'_>>| Operation::of(verb, &Under { overrides, parts, draw: &draw_id });
     let made = match overrides {
         Some(overrides) => overrides.each(at(), under),
-        None => under(&|_, _| None),
+        None => under(None),
     };
     let prepared = made.and_then(|operation| {
         // A settlement may have more: another bound may have held when the call was granted.

@@ -155,17 +155,17 @@ impl Overrides {
 
     /// The effect of the overrides on a limit for a key, at an instant or at present.
     pub(crate) fn applied_at(&self, limit: &Limit, key: &Key, at: Option<Timestamp>) -> Option<AppliedOverride> {
-        self.each(at, |said| said(limit, key))
+        self.each(at, |said| said?(limit, key))
     }
 
     /// Hands out what the overrides make of each limit for a key, at an instant or at present.
-    pub(crate) fn each<T>(&self, at: Option<Timestamp>, ask: impl FnOnce(&OverrideOf<'_>) -> T) -> T {
+    pub(crate) fn each<T>(&self, at: Option<Timestamp>, ask: impl FnOnce(Option<&OverrideOf<'_>>) -> T) -> T {
         if self.inner.is_empty.load(Ordering::Relaxed) {
-            return ask(&|_, _| None);
+            return ask(None);
         }
         self.inner.known(|known| {
             let now: DateTime<Utc> = at.unwrap_or_else(|| known.now()).into();
-            ask(&|limit, key| known.map.applied(limit, key, now))
+            ask(Some(&|limit, key| known.map.applied(limit, key, now)))
         })
     }
 

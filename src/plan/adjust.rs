@@ -27,7 +27,9 @@ impl Ledger<'_> {
     pub(super) fn adjust(&mut self, item: &Item<Adjustment>, slot: Option<&CallSlot>) -> Result<Balance, Error> {
         let Item { target, action } = item;
         let limit = &target.limit.name;
-        if self.repeated(slot)?.is_some() {
+        if let Some(slot) = slot
+            && self.repeated(slot)?.is_some()
+        {
             return Ok(Balance { source: Source::Repeated, ..self.balance(target) });
         }
         self.expect_one_money(target)?;

@@ -81,11 +81,6 @@ impl<'p> Ledger<'p> {
         Ok(())
     }
 
-    /// The stored call of a call, if it is there.
-    pub(super) fn stored(&self, slot: Option<&CallSlot>) -> Option<&StoredCall> {
-        self.calls[slot?.place].row.as_ref()
-    }
-
     pub(super) fn write(&mut self, target: &Target, portions: Vec<Portion>) {
         for portion in portions {
             self.states[target.rows.place + portion.shard] = Some(portion.next);

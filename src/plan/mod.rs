@@ -259,6 +259,13 @@ impl Plan {
         self.calls.iter().any(|call| call.alternatives().nth(1).is_some())
     }
 
+    /// Whether some of the rows may suffice: a call has alternatives, or the only call takes from a limit with several
+    /// rows.
+    pub(crate) fn has_choice(&self) -> bool {
+        let takes_one = || self.len() == 1 && self.takes() && self.inserts();
+        self.has_alternatives() || takes_one() && self.calls[0].rows().any(|rows| rows.count > 1)
+    }
+
     /// The first stale shard of each limit and key that some call resets, in lock order.
     pub(crate) fn stale(&self) -> Vec<RowId> {
         let mut stale: Vec<_> = self.calls.iter().filter_map(Operation::stale).collect();

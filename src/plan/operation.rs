@@ -5,10 +5,10 @@ use super::adjust::Adjustment;
 use super::answer::Answer;
 use super::ledger::Ledger;
 use super::settle::{End, Settling};
-use super::stored_call::{CallKind, CallSlot, Role};
+use super::stored_call::{CallSlot, Role};
 use super::take::{alternatives, decided_together, gather, keep_right, possible};
 use super::target::{Item, RowId, RowRange, Target};
-use super::verb::Verb;
+use super::verb::{CallKind, Verb};
 use crate::algebra::Ask;
 use crate::answer::receipt::Receipt;
 use crate::call::{Call, CallError, Request, StoredCall};
@@ -43,8 +43,8 @@ pub(super) enum Action {
 #[derive(Clone, Copy)]
 #[cfg_attr(feature = "unstable", expect(missing_debug_implementations, reason = "functions have nothing to show"))]
 pub struct Under<'u> {
-    /// Finds the override of a limit for a key.
-    pub overrides: &'u dyn Fn(&Limit, &Key) -> Option<AppliedOverride>,
+    /// Finds the override of a limit for a key; `None` if there are no overrides.
+    pub overrides: Option<&'u dyn Fn(&Limit, &Key) -> Option<AppliedOverride>>,
     /// The parts of the tables.
     pub parts: Parts,
     /// Draws an id, which is never used again: for leases, and for the row of a call that has none from
@@ -54,7 +54,7 @@ pub struct Under<'u> {
 
 impl Under<'_> {
     /// No overrides, and tables without parts. Each id is 1.
-    pub const NOTHING: Self = Under { overrides: &|_, _| None, parts: Parts::new(0), draw: &|| 1 };
+    pub const NOTHING: Self = Under { overrides: None, parts: Parts::new(0), draw: &|| 1 };
 }
 
 /// # How it is made
@@ -65,7 +65,9 @@ impl Operation {
         if operation.rows().next().is_none() {
             return Err(Error::Call { limit: None, source: CallError::NothingAsked });
         }
-        operation.put_under(under.overrides);
+        if let Some(overrides) = under.overrides {
+            operation.put_under(overrides);
+        }
         // A call that may be a repeat is answered as before, even under numbers that no longer grant it.
         let is_once = operation.is_once();
         if let Some(items) = operation.asked_mut().filter(|_| !is_once) {

@@ -152,7 +152,7 @@ fn one_row_needs_a_balance_if_only_that_can_refuse_its_call() {
     assert_eq!(need(vec![Verb::consume([BUCKET.key("k"), BUCKET.key("l")])]), None);
     assert_eq!(need(vec![Verb::consume(BUCKET.key("k")), Verb::consume(BUCKET.key("k"))]), None);
     assert_eq!(need(vec![Verb::check(BUCKET.key("k"))]), None);
-    let free = Under { overrides: &|_, _| Some(unlimited("")), ..Under::NOTHING };
+    let free = Under { overrides: Some(&|_, _| Some(unlimited(""))), ..Under::NOTHING };
     assert!(Plan::under([Verb::consume(BUCKET.key("k"))], &free).unwrap().need().is_none());
 }
 
@@ -275,7 +275,7 @@ fn denied(label: &str) -> AppliedOverride {
 #[test]
 fn a_call_says_which_overrides_apply_to_it() {
     let call = |said: fn(&str) -> Option<AppliedOverride>| -> Operation {
-        let under = Under { overrides: &|limit, _| said(limit.name()), ..Under::NOTHING };
+        let under = Under { overrides: Some(&|limit, _| said(limit.name())), ..Under::NOTHING };
         Operation::of(Verb::consume([BUCKET.key("k"), SHARDED.key("k")]), &under).unwrap()
     };
     let plain = call(|_| None);
@@ -294,7 +294,7 @@ fn the_first_alternative_that_is_not_denied_is_told() {
     let undenied = |keys: &'static [&'static str]| {
         let call = Verb::consume(first_of([[BUCKET.key("k")], [BUCKET.key("l")]]));
         let overrides = |_: &Limit, key: &Key| keys.contains(&key.as_str()).then(|| denied(""));
-        Operation::of(call, &Under { overrides: &overrides, ..Under::NOTHING }).unwrap().undenied(NOW)
+        Operation::of(call, &Under { overrides: Some(&overrides), ..Under::NOTHING }).unwrap().undenied(NOW)
     };
     assert_eq!(undenied(&[]), Ok(0));
     assert_eq!(undenied(&["k"]), Ok(1));
@@ -334,7 +334,7 @@ fn other_numbers_keep_the_period_that_the_caller_names() {
     let numbers = |_: &Limit, _: &Key| {
         Some(AppliedOverride { numbers: Some(Limit::billing("billing", 5)), ..AppliedOverride::default() })
     };
-    let under = Under { overrides: &numbers, ..Under::NOTHING };
+    let under = Under { overrides: Some(&numbers), ..Under::NOTHING };
     let decided = |row| Plan::under([Verb::consume(request())], &under).unwrap().decide(&[row], &[], NOW);
     let row = decided(None).changes.remove(0).state;
     let Ok(Answer::Denied(denied)) = decided(Some(row)).answers.remove(0) else { panic!("5 are enough") };

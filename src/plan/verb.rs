@@ -1,3 +1,6 @@
+use std::time::Duration;
+
+use crate::DAY;
 use crate::algebra::Rest;
 use crate::answer::receipt::Receipt;
 use crate::call::{Call, Request, StoredCall};
@@ -72,5 +75,30 @@ impl Verb {
     /// [`Debit`](Self::Debit) of anything that is a call.
     pub fn debit(call: impl Into<Call>) -> Self {
         Self::Debit(call.into())
+    }
+}
+
+/// The kinds of calls, each with the letter that begins its fingerprint.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+#[repr(u8)]
+pub(super) enum CallKind {
+    /// It is never stored.
+    Ahead = b'a',
+    Consume = b't',
+    Reserve = b'r',
+    Credit = b'c',
+    Debit = b'd',
+}
+
+impl CallKind {
+    /// Whether it changes one balance, whatever that is.
+    pub(super) fn changes_balance(self) -> bool {
+        matches!(self, Self::Credit | Self::Debit)
+    }
+
+    /// The span for which an id is kept, if its caller says none. Payment services repeat their webhooks for three days
+    /// and more.
+    pub(super) fn remembered_for(self) -> Duration {
+        if self.changes_balance() { 31 * DAY } else { DAY }
     }
 }

@@ -40,7 +40,7 @@ fn denied(answer: Answer) -> Denied {
 }
 
 fn under(verb: Verb, said: impl Fn(&Limit, &Key) -> Option<AppliedOverride>) -> Result<Plan, Error> {
-    Plan::under([verb], &Under { overrides: &said, ..Under::NOTHING })
+    Plan::under([verb], &Under { overrides: Some(&said), ..Under::NOTHING })
 }
 
 fn of(call: impl Into<Call>, applied: AppliedOverride) -> Result<Plan, Error> {
@@ -196,7 +196,7 @@ fn a_repeat_is_answered_as_before_under_numbers_that_grant_it_no_more() {
             let [CallWrite::Insert { row, .. }] = &outcome.calls[..] else { panic!("{:?}", outcome.calls) };
             let again = |rows: &[_], known| {
                 let overrides = says(large.name(), small.clone());
-                let under = Under { overrides: &overrides, draw: &|| 8, ..Under::NOTHING };
+                let under = Under { overrides: Some(&overrides), draw: &|| 8, ..Under::NOTHING };
                 Plan::under([Verb::consume(call())], &under).unwrap().decide(rows, &[known], at(1))
             };
             let repeated = again(&rows, Some(row.clone()));

@@ -82,7 +82,7 @@ impl World {
             ids.set(ids.get() + 1);
             ids.get()
         };
-        let plan = Plan::under(calls, &Under { overrides, draw: &draw, ..Under::NOTHING })?;
+        let plan = Plan::under(calls, &Under { overrides: Some(overrides), draw: &draw, ..Under::NOTHING })?;
         self.ids = ids.get();
         let found: Vec<_> = plan.rows().iter().map(|row| self.rows.get(row).cloned()).collect();
         let known: Vec<_> = plan.names().iter().map(|name| self.calls.get(name).cloned()).collect();

@@ -15,13 +15,6 @@ pub(crate) enum Chosen {
 }
 
 impl Plan {
-    /// Whether some of the rows may suffice: a call has alternatives, or the only call takes from a limit with several
-    /// rows.
-    pub(crate) fn has_choice(&self) -> bool {
-        let takes_one = || self.len() == 1 && self.takes() && self.inserts();
-        self.has_alternatives() || takes_one() && self.calls[0].rows().any(|rows| rows.count > 1)
-    }
-
     /// The rows that may suffice, if not all are needed, from the rows and the answers of a look.
     ///
     /// If all rows of all alternatives were claimed at once, each call would insert and delete the missing rows of the

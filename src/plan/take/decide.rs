@@ -25,7 +25,9 @@ struct AllOrNone {
 impl Ledger<'_> {
     /// Takes from the first alternative that is granted.
     pub(in crate::plan) fn take(&mut self, items: &[Item<Ask>], slot: Option<&CallSlot>) -> Result<Answer, Error> {
-        if let Some(row) = self.repeated(slot)? {
+        if let Some(slot) = slot
+            && let Some(row) = self.repeated(slot)?
+        {
             return self.repeat(row, items);
         }
         let (mut least, mut fault) = (None::<Denied>, None);

@@ -11,8 +11,9 @@ use crate::answer::decision::{Denied, Source};
 use crate::call::{Asked, Call, CallError, Drawn, Keeping, Request, Wanted};
 use crate::error::Error;
 use crate::limit::LimitKind;
-use crate::plan::stored_call::{CallKind, CallSlot};
+use crate::plan::stored_call::CallSlot;
 use crate::plan::target::{Item, RowId, Target};
+use crate::plan::verb::CallKind;
 use crate::tokens::Tokens;
 
 /// The items of a call, and its slot among the stored calls, if it has one.
@@ -51,7 +52,8 @@ pub(in crate::plan) fn gather(call: Call, kind: CallKind, draw: &dyn Fn() -> u12
         item.action.lease = Some(*drawn);
     }
     let asked = items.iter().map(|item| (&item.target.rows.first, item.action));
-    let slot = CallSlot::of(kind, asked, keeping, once, || *drawn);
+    let is_stored = once.is_some() || keeping.is_some();
+    let slot = is_stored.then(|| CallSlot::of(kind, asked, keeping, once, || *drawn)).flatten();
     Ok((items, slot.map(Box::new)))
 }
 

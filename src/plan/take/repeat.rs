@@ -14,12 +14,12 @@ use crate::tokens::Tokens;
 
 impl Ledger<'_> {
     /// The stored call that a call repeats, if it does.
-    pub(in crate::plan) fn repeated(&self, slot: Option<&CallSlot>) -> Result<Option<&StoredCall>, Error> {
-        match (slot, self.stored(slot)) {
-            (Some(CallSlot { name, role: Role::Write { asked, .. }, .. }), Some(row)) if row.asked != *asked => {
-                Err(Error::OnceMismatch { limit: name.name.clone().into() })
+    pub(in crate::plan) fn repeated(&self, slot: &CallSlot) -> Result<Option<&StoredCall>, Error> {
+        match (&slot.role, &self.calls[slot.place].row) {
+            (Role::Write { asked, .. }, Some(row)) if row.asked != *asked => {
+                Err(Error::OnceMismatch { limit: slot.name.name.clone().into() })
             }
-            (_, row) => Ok(row),
+            (_, row) => Ok(row.as_ref()),
         }
     }
 

@@ -36,7 +36,8 @@ fn a_repeat_tells_the_standings_of_what_counts() {
     let requests = || Call::from([BUCKET.key("k"), BUCKET.key("l")]).once("id");
     let (_, row) = stored(requests());
     let overrides = |_: &Limit, key: &Key| (key.as_str() == "l").then(|| unlimited(""));
-    let plan = Plan::under([Verb::consume(requests())], &Under { overrides: &overrides, ..Under::NOTHING }).unwrap();
+    let plan =
+        Plan::under([Verb::consume(requests())], &Under { overrides: Some(&overrides), ..Under::NOTHING }).unwrap();
     let answers = plan.decide(&[Some(used(1)), Some(used(1))], &[Some(row)], NOW).answers;
     let Ok(Answer::Granted { grant: Grant { standings, .. }, .. }) = &answers[0] else { panic!("{answers:?}") };
     assert_eq!(standings.iter().map(|standing| standing.key.as_str()).collect::<Vec<_>>(), ["k"]);
@@ -86,7 +87,7 @@ fn a_row_that_gives_nothing_to_a_split_is_not_charged() {
 fn a_split_over_an_unlimited_limit_asks_no_row() {
     let call = Verb::consume(split(3, [BUCKET.key("k"), BUCKET.key("l")]));
     let overrides = |_: &Limit, key: &Key| (key.as_str() == "k").then(|| unlimited(""));
-    let plan = Plan::under([call], &Under { overrides: &overrides, ..Under::NOTHING }).unwrap();
+    let plan = Plan::under([call], &Under { overrides: Some(&overrides), ..Under::NOTHING }).unwrap();
     let answers = plan.decide(&[Some(used(10)), Some(used(10))], &[], NOW).answers;
     assert!(matches!(answers[0], Ok(Answer::Granted { .. })), "{answers:?}");
 }

@@ -329,7 +329,7 @@ impl Walk {
             Pause { from, until }
         });
         let overrides = |_: &Limit, _: &Key| Some(AppliedOverride { pause, ..AppliedOverride::default() });
-        let plan = Plan::under([call], &Under { overrides: &overrides, ..Under::NOTHING }).unwrap();
+        let plan = Plan::under([call], &Under { overrides: Some(&overrides), ..Under::NOTHING }).unwrap();
         let outcome = plan.decide(slice::from_ref(&self.row), &[], Timestamp::from_micros(self.now));
         let at = |instant: chrono::DateTime<chrono::Utc>| Timestamp::from(instant).micros();
         let mut told = match &outcome.answers[0] {

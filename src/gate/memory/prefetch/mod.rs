@@ -293,12 +293,12 @@ impl Prefetch {
         then: impl FnOnce(Result<Answer, Error>) + Send + 'static,
     ) -> Option<QueuedCall> {
         // A call that can never be granted is not made.
-        let under = |overrides: &OverrideOf<'_>| {
+        let under = |overrides: Option<&OverrideOf<'_>>| {
             Operation::of(verb, &Under { overrides, parts: self.parts, ..Under::NOTHING }).ok()
         };
         let call = match &self.overrides {
             Some(overrides) => overrides.each(self.clock.at(), under),
-            None => under(&|_, _| None),
+            None => under(None),
         }?;
         let mut reply = Reply::then(limit.name.clone(), then);
         reply.owe(Some(self.closed.subscribe()));
