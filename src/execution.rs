@@ -110,7 +110,7 @@ impl<'a> Execution<'a> {
     /// The answers over rows that are not locked.
     async fn judge(&mut self, seen: Found) -> Result<Look, Error> {
         self.expect_rows(&seen).await?;
-        let known = self.store.peek_calls(self.plan).await?;
+        let known = self.store.known_calls(self.plan, false).await?;
         let Outcome { answers, .. } = self.plan.decide(&seen.states, &known, seen.now);
         Ok(Look { seen, answers })
     }
@@ -143,7 +143,7 @@ impl<'a> Execution<'a> {
         for (place, state) in sorted(&chosen).into_iter().zip(found.states) {
             states[place] = state;
         }
-        let known = self.store.lock_calls(self.plan).await?;
+        let known = self.store.known_calls(self.plan, true).await?;
         let Outcome { answers, changes, calls } = self.plan.decide_in(&chosen, &states, &known, found.now);
         if !matches!(answers[..], [Ok(Answer::Granted { .. })]) {
             return Ok(None);
@@ -186,7 +186,7 @@ impl<'a> Execution<'a> {
     async fn finish(&mut self, found: Found) -> Result<Answers, Error> {
         self.expect_rows(&found).await?;
         let rows = self.plan.rows();
-        let known = self.store.lock_calls(self.plan).await?;
+        let known = self.store.known_calls(self.plan, true).await?;
         let Outcome { answers, changes, calls } = self.plan.decide(&found.states, &known, found.now);
         // Before the rows: if the caller goes away in between, the balance shows that the reset is to be repeated.
         self.store.remove_stale(&self.plan.stale()).await?;

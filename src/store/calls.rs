@@ -5,10 +5,9 @@ use serde::Serialize;
 use sqlx::postgres::PgRow;
 use sqlx::{Row as _, query_file};
 
-use super::columns::part_number;
+use super::columns::{Corrupt, part_number};
 use super::fault::{database, unreaped, unwritten};
 use super::found::index;
-use super::wire::Corrupt;
 use super::{Held, Store};
 use crate::algebra::Timestamp;
 use crate::call::{CallId, StoredCall};
@@ -70,7 +69,7 @@ macro_rules! on_read_calls {
 impl Store<'_> {
     /// Reads the calls that a plan must know, without a lock; `None` for a missing one. It does not read a call that a
     /// settlement may assume, because [`swap`](Self::swap) checks it.
-    pub(crate) async fn peek_calls(&mut self, plan: &Plan) -> Result<Vec<Option<StoredCall>>, Error> {
+    pub(super) async fn peek_calls(&mut self, plan: &Plan) -> Result<Vec<Option<StoredCall>>, Error> {
         let (mut known, mut asked) = (plan.assumed(), plan.asked_names());
         asked.retain(|name| known[*name].is_none());
         for (names, places) in by_part(plan, &asked) {
@@ -81,7 +80,7 @@ impl Store<'_> {
     }
 
     /// Locks the calls that a plan must know, and reads them; `None` for a missing one.
-    pub(crate) async fn lock_calls(&mut self, plan: &Plan) -> Result<Vec<Option<StoredCall>>, Error> {
+    pub(super) async fn lock_calls(&mut self, plan: &Plan) -> Result<Vec<Option<StoredCall>>, Error> {
         let (mut known, asked) = (vec![None; plan.names().len()], plan.asked_names());
         for (names, places) in by_part(plan, &asked) {
             let rows = on_calls!(self, &names, "src/store/sql/lock_calls.sql");

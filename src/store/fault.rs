@@ -1,15 +1,14 @@
 //! The meaning of PostgreSQL's error codes (SQLSTATE) to a limiter: the only place that knows them.
 
 use std::borrow::Cow;
-use std::{io, slice};
+use std::io;
 
 use sqlx::error::DatabaseError;
 use sqlx::postgres::PgDatabaseError;
 
+use super::columns::Corrupt;
 use super::pooler::{self, PoolerError};
-use super::wire::Corrupt;
 use crate::error::{Error, SetupFault, Step};
-use crate::plan::RowId;
 use crate::store::session;
 use crate::values::driver_error::DriverError;
 use crate::values::text::Text;
@@ -35,17 +34,7 @@ fn setup_or(source: sqlx::Error, otherwise: impl FnOnce(DriverError) -> Error) -
     }
 }
 
-/// The error of a failed statement on one row, for `map_err`.
-pub(super) fn failed(step: Step, row: &RowId) -> impl FnOnce(sqlx::Error) -> Error {
-    failed_among(step, slice::from_ref(row))
-}
-
-/// The error of a failed statement on several rows. It names the one that is corrupt, or else the first.
-pub(super) fn failed_among(step: Step, rows: &[RowId]) -> impl FnOnce(sqlx::Error) -> Error {
-    move |source| database(step, rows[corrupt(&source).map_or(0, |corrupt| corrupt.place)].name(), source)
-}
-
-fn corrupt(error: &sqlx::Error) -> Option<&Corrupt> {
+pub(super) fn corrupt(error: &sqlx::Error) -> Option<&Corrupt> {
     let (sqlx::Error::ColumnDecode { source, .. } | sqlx::Error::Decode(source)) = error else { return None };
     source.downcast_ref()
 }

@@ -1,7 +1,7 @@
 use sqlx::postgres::PgRow;
 use sqlx::{FromRow, Row as _};
 
-use super::wire::{Corrupt, Stored};
+use super::columns::{Corrupt, Stored};
 use crate::algebra::{List, State, Timestamp};
 use crate::tokens::Tokens;
 

@@ -27,9 +27,8 @@ use sqlx::postgres::PgRow;
 use tokio::time::Instant;
 
 use super::columns::{self, Columns, Hint};
-use super::fault::{failed, failed_among};
 use super::found::{Found, index};
-use super::{Store, by_table_and_part};
+use super::{Store, by_table_and_part, failed, failed_among};
 use crate::algebra::Timestamp;
 use crate::error::{Error, Step};
 use crate::plan::{Need, RowId};

@@ -40,23 +40,25 @@ mod fault;
 mod found;
 mod pooler;
 pub(crate) mod session;
-mod wire;
 
+use std::slice;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
+use sqlx::error::BoxDynError;
 use sqlx::postgres::PgRow;
-use sqlx::{Connection as _, Execute, Executor, PgConnection, Postgres, Row as _, Transaction};
+use sqlx::{Connection as _, Execute, Executor, PgConnection, Postgres, Row as _, SqlStr, Transaction};
 
 use crate::algebra::Timestamp;
+use crate::call::StoredCall;
 use crate::error::{Error, SetupFault, Step};
 use crate::limit::Storage;
 use crate::parts::Parts;
-use crate::plan::RowId;
+use crate::plan::{Plan, RowId};
+use fault::corrupt;
 pub(crate) use fault::{database, setup_fault, timed_out, unreaped, unswept, unwritten};
 pub(crate) use found::Found;
 use session::Right;
-use wire::Statement;
 
 /// Runs a statement on the table of a storage, and yields its rows.
 macro_rules! fetch {
@@ -178,6 +180,15 @@ impl<'c> Store<'c> {
         if self.backend.parts.is_distributed() { self.expect_parts(limit).await } else { Ok(()) }
     }
 
+    /// The stored calls that a plan must know, read under locks or without; `None` for a missing one.
+    pub(crate) async fn known_calls(&mut self, plan: &Plan, locks: bool) -> Result<Vec<Option<StoredCall>>, Error> {
+        match (plan.names(), locks) {
+            ([], _) => Ok(Vec::new()),
+            (_, true) => self.lock_calls(plan).await,
+            (_, false) => self.peek_calls(plan).await,
+        }
+    }
+
     async fn fetch<'q>(&mut self, query: impl Execute<'q, Postgres> + 'q) -> Result<Vec<PgRow>, sqlx::Error> {
         let statement = Statement { query, named: !self.backend.unnamed };
         let Some(settings) = &self.wraps else {
@@ -191,6 +202,32 @@ impl<'c> Store<'c> {
         let rows = tx.fetch_all(statement).await?;
         tx.commit().await?;
         Ok(rows)
+    }
+}
+
+/// A statement that is prepared under a name and kept, or under none, as poolers in transaction mode need it.
+struct Statement<E> {
+    query: E,
+    named: bool,
+}
+
+impl<'q, E: Execute<'q, Postgres>> Execute<'q, Postgres> for Statement<E> {
+    fn sql(self) -> SqlStr {
+        self.query.sql()
+    }
+
+    fn statement(&self) -> Option<&<Postgres as sqlx::Database>::Statement> {
+        self.query.statement()
+    }
+
+    fn take_arguments(&mut self) -> Result<Option<<Postgres as sqlx::Database>::Arguments>, BoxDynError> {
+        self.query.take_arguments()
+    }
+
+    /// This is not the query's own answer, because a mapped query is persistent only until its arguments are taken,
+    /// which happens before the driver asks.
+    fn persistent(&self) -> bool {
+        self.named
     }
 }
 
@@ -266,4 +303,14 @@ pub(crate) fn table_of(storage: Storage) -> &'static str {
 /// Rows in lock order, divided by table and part: one statement for each piece.
 pub(crate) fn by_table_and_part(rows: &[RowId]) -> impl Iterator<Item = &[RowId]> {
     rows.chunk_by(|one, other| (one.storage, one.part) == (other.storage, other.part))
+}
+
+/// The error of a failed statement on one row, for `map_err`.
+fn failed(step: Step, row: &RowId) -> impl FnOnce(sqlx::Error) -> Error {
+    failed_among(step, slice::from_ref(row))
+}
+
+/// The error of a failed statement on several rows. It names the one that is corrupt, or else the first.
+fn failed_among(step: Step, rows: &[RowId]) -> impl FnOnce(sqlx::Error) -> Error {
+    move |source| database(step, rows[corrupt(&source).map_or(0, |corrupt| corrupt.place)].name(), source)
 }

@@ -2,10 +2,10 @@
 
 use sqlx::{Row as _, query_file};
 
-use super::Store;
 use super::calls::CallColumns;
 use super::columns::{self, Columns, Values};
-use super::fault::{failed, unwritten};
+use super::fault::unwritten;
+use super::{Store, failed};
 use crate::algebra::{State, Timestamp};
 use crate::call::{CallId, StoredCall};
 use crate::error::{Error, Step};

@@ -17,9 +17,8 @@ use sqlx::postgres::PgRow;
 
 use super::calls::CallColumns;
 use super::columns::{self, Values};
-use super::fault::{failed, failed_among};
 use super::found::{Found, Version};
-use super::{Store, by_table_and_part};
+use super::{Store, by_table_and_part, failed, failed_among};
 use crate::algebra::{List, Timestamp};
 use crate::call::StoredCall;
 use crate::error::{Error, Step};

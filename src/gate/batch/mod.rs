@@ -225,7 +225,7 @@ impl<'s> Batch<'s> {
                 store.expect_parts(limit).await?;
                 shared.has_parts.store(true, Ordering::Relaxed);
             }
-            let known = store.peek_calls(&self.plan).await?;
+            let known = store.known_calls(&self.plan, false).await?;
             Ok((found, known))
         };
         let found = within(shared.settings.statement_timeout, Step::Read, limit, peek).await;
