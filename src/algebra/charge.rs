@@ -31,8 +31,7 @@
 //! its row was not written since, which every other write defeats. One gives back only the tokens that time has not
 //! brought back, and grants too few. One settles by the receipt's own definition.
 
-use super::refill::div_ceil;
-use super::state::{Entry, List, State, saturate, wide};
+use super::state::{Entry, List, State, div_ceil, saturate, wide};
 use crate::answer::receipt::{Charge, ChargeKind};
 use crate::tokens::Tokens;
 use crate::values::timestamp::Timestamp;

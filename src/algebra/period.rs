@@ -8,35 +8,13 @@
 //! begins where the named one ends, and no period is shorter than eight ninths of the one before it (28 days after 31).
 //! After that time a row stands at now, so that no period that has begun before refills it once more.
 
-use super::months;
-use super::refill::div_ceil;
-use super::state::{List, State, wide};
-use super::terms::{Flow, Terms};
+use super::state::{List, State};
+use super::terms::Terms;
 use crate::values::timestamp::Timestamp;
 
 impl Terms {
-    /// Whether these terms bring no tokens to a row, because it is marked with a period of other terms.
-    pub(super) fn stands_still(&self, row: &State) -> bool {
-        match (&row.list, self.flow) {
-            (List::Month { offset, .. }, Flow::Month { offset: own }) => *offset != own,
-            (List::Period { .. }, Flow::Named { .. }) => false,
-            (list, _) => list.period_end().is_some(),
-        }
-    }
-
-    /// The mark of a row that these terms write.
-    pub(super) fn mark(&self, next: &State) -> List {
-        match self.flow {
-            _ if self.stands_still(next) => next.list.clone(),
-            Flow::Month { offset } => {
-                List::Month { end: months::step(months::number(next.ts, offset) + 1, offset), offset }
-            }
-            Flow::Named { start } => self.named_mark(start.into(), next),
-            _ => next.list.clone(),
-        }
-    }
-
-    fn named_mark(&self, start: Timestamp, next: &State) -> List {
+    /// The mark of a row whose terms name a period.
+    pub(super) fn named_mark(&self, start: Timestamp, next: &State) -> List {
         let (ts, length, named_end) = (next.ts, self.period, start.after(self.period));
         let own = if let List::Period { end, length } = next.list { Some((end, length)) } else { None };
         let (end, length) = match own {
@@ -64,25 +42,6 @@ impl Terms {
         let named_end = Timestamp::from(start).after(self.period);
         let end = if named_end <= now { end.max(named_end) } else { end };
         if now.micros() - end.micros() < self.period / 9 * 8 { end } else { now }
-    }
-}
-
-impl State {
-    /// When a marked row is full, if each period brings so much; `None` if it is not marked.
-    pub(super) fn full_by_mark(&self, rate: i64) -> Option<Timestamp> {
-        let end = self.list.period_end()?;
-        let more = match div_ceil((-wide(self.value)).max(0), rate.max(1).into()) {
-            0 => return Some(self.ts),
-            1 => return Some(end),
-            periods => periods - 1,
-        };
-        Some(match self.list {
-            List::Month { offset, .. } => months::step(months::number(end, offset) + more, offset),
-            List::Period { length, .. } => {
-                Timestamp::saturating(i128::from(end.micros()) + more * i128::from(longest(length)))
-            }
-            _ => end,
-        })
     }
 }
 

@@ -18,7 +18,7 @@
 use super::months;
 use super::pause::Pause;
 use super::period::longest;
-use super::state::{Entry, List, State, saturate, wide};
+use super::state::{Entry, List, State, div_ceil, saturate, wide};
 use super::terms::{Flow, Terms};
 use crate::tokens::Tokens;
 use crate::values::timestamp::Timestamp;
@@ -116,6 +116,15 @@ impl Terms {
         let tick = if let Flow::Sliding { tick } = self.flow { tick } else { 1 };
         let end = i128::from(Timestamp::from_micros(granted_at.micros() + 1).round_up(tick).micros()) - 1;
         Timestamp::saturating(end + i128::from(self.period))
+    }
+
+    /// Whether these terms bring no tokens to a row, because it is marked with a period of other terms.
+    pub(super) fn stands_still(&self, row: &State) -> bool {
+        match (&row.list, self.flow) {
+            (List::Month { offset, .. }, Flow::Month { offset: own }) => *offset != own,
+            (List::Period { .. }, Flow::Named { .. }) => false,
+            (list, _) => list.period_end().is_some(),
+        }
     }
 
     /// The tokens that a refill brings from one instant to a later one, and the instant that the row then stands at.
@@ -317,14 +326,27 @@ impl Terms {
     }
 }
 
-fn wide_at(at: Timestamp) -> i128 {
-    i128::from(at.micros())
+impl State {
+    /// When a marked row is full, if each period brings so much; `None` if it is not marked.
+    pub(super) fn full_by_mark(&self, rate: i64) -> Option<Timestamp> {
+        let end = self.list.period_end()?;
+        let more = match div_ceil((-wide(self.value)).max(0), rate.max(1).into()) {
+            0 => return Some(self.ts),
+            1 => return Some(end),
+            periods => periods - 1,
+        };
+        Some(match self.list {
+            List::Month { offset, .. } => months::step(months::number(end, offset) + more, offset),
+            List::Period { length, .. } => {
+                Timestamp::saturating(i128::from(end.micros()) + more * i128::from(longest(length)))
+            }
+            _ => end,
+        })
+    }
 }
 
-/// The quotient, rounded up. Both numbers are positive, and so small that nothing overflows: at most 2^64 micro-tokens
-/// times 3.2·10^16 microseconds.
-pub(super) fn div_ceil(amount: i128, by: i128) -> i128 {
-    (amount + by - 1) / by
+fn wide_at(at: Timestamp) -> i128 {
+    i128::from(at.micros())
 }
 
 #[cfg(test)]

@@ -255,6 +255,12 @@ pub(super) fn saturate(micros: i128) -> Tokens {
     Tokens::from_micros(i64::try_from(nearest).expect("the line above keeps it within the range of i64"))
 }
 
+/// The quotient, rounded up. Both numbers are positive, and so small that nothing overflows: at most 2^64 micro-tokens
+/// times 3.2·10^16 microseconds.
+pub(super) fn div_ceil(amount: i128, by: i128) -> i128 {
+    (amount + by - 1) / by
+}
+
 fn join_equals(entries: &mut Vec<Entry>) {
     entries.sort_by_key(|entry| entry.ends_at);
     entries.dedup_by(|next, entry| {

@@ -152,6 +152,18 @@ impl Terms {
         }
     }
 
+    /// The mark of a row that these terms write.
+    pub(super) fn mark(&self, next: &State) -> List {
+        match self.flow {
+            _ if self.stands_still(next) => next.list.clone(),
+            Flow::Month { offset } => {
+                List::Month { end: months::step(months::number(next.ts, offset) + 1, offset), offset }
+            }
+            Flow::Named { start } => self.named_mark(start.into(), next),
+            _ => next.list.clone(),
+        }
+    }
+
     /// Whether either the row or these terms are money, and the other is not.
     pub(crate) fn mixes_money(&self, row: &State) -> bool {
         row.mixes_money(self.flow == Flow::Wallet)
