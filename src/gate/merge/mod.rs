@@ -2,7 +2,5 @@
 
 mod lanes;
 mod queue;
-mod width;
 
-pub(super) use lanes::Lanes;
-pub(super) use width::Width;
+pub(super) use lanes::{Lanes, Width};
