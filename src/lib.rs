@@ -134,8 +134,7 @@ mod values;
 use std::time::Duration;
 
 pub use answer::balance::Balance;
-pub use answer::decision::{Decision, Denied, DeniedBy, Grant, Reservation, Source};
-pub use answer::reason::Reason;
+pub use answer::decision::{Decision, Denied, DeniedBy, Grant, Reason, Reservation, Source};
 pub use answer::receipt::{Charge, Receipt};
 pub use answer::standing::{CrossedError, Each, Standing, Standings};
 pub use call::{Call, CallError, Request, first_of, split};
@@ -153,7 +152,7 @@ pub use meter::describe_metrics;
 pub use overrides::SlowDown;
 #[cfg(feature = "postgres")]
 pub use overrides::{Effect, NewOverride, Override, OverrideError, OverrideSet, Overrides, SlowDownFault};
-pub use plan::settlement::Settlement;
+pub use plan::Settlement;
 #[cfg(feature = "postgres")]
 pub use sweeper::{SweepPass, Sweeper, Sweeping, Swept};
 pub use tokens::{Tokens, TokensError};

@@ -2,7 +2,7 @@ use std::iter;
 
 use super::state::{saturate, wide};
 use super::terms::{Flow, Terms};
-use crate::answer::reason::Reason;
+use crate::answer::decision::Reason;
 use crate::call::Drawn;
 use crate::tokens::Tokens;
 

@@ -5,7 +5,7 @@ use super::account::{Account, Portion, Shard, first_true};
 use super::ask::Ask;
 use super::state::{List, saturate, wide};
 use super::terms::{Flow, Terms};
-use crate::answer::reason::Reason;
+use crate::answer::decision::Reason;
 use crate::tokens::Tokens;
 use crate::values::timestamp::Timestamp;
 

@@ -1,7 +1,7 @@
 use super::account::{Account, first_true};
 use super::state::{saturate, wide};
 use super::{Ask, Terms, Timestamp};
-use crate::answer::reason::Reason;
+use crate::answer::decision::Reason;
 use crate::tokens::Tokens;
 
 /// The piece of a split cost that one limit gives.

@@ -2,6 +2,5 @@
 
 pub(crate) mod balance;
 pub(crate) mod decision;
-pub(crate) mod reason;
 pub(crate) mod receipt;
 pub(crate) mod standing;

@@ -7,8 +7,7 @@ use crate::answer::receipt::Receipt;
 use crate::call::{Call, Request};
 use crate::error::Error;
 use crate::meter::{self, By};
-use crate::plan::settlement::Settlement;
-use crate::plan::{Answer, Verb};
+use crate::plan::{Answer, Settlement, Verb};
 use crate::tokens::{Tokens, TokensError};
 
 /// # Verbs

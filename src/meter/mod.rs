@@ -6,8 +6,7 @@ mod failures;
 use std::sync::LazyLock;
 use std::time::{Duration, Instant};
 
-use crate::answer::decision::{Denied, Source};
-use crate::answer::reason::Reason;
+use crate::answer::decision::{Denied, Reason, Source};
 use crate::answer::standing::Standing;
 use crate::error::{Error, chain};
 use crate::tokens::Tokens;

@@ -1,12 +1,12 @@
 use std::mem;
 use std::time::Duration;
 
+use super::settle::Settlement;
 use crate::algebra::Timestamp;
 use crate::answer::balance::Balance;
 use crate::answer::decision::{Decision, Denied, Grant, Reservation, Source, span};
 use crate::answer::receipt::Receipt;
 use crate::answer::standing::Standing;
-use crate::plan::settlement::Settlement;
 
 /// The answer to a call.
 #[derive(Clone, Debug)]

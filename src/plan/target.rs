@@ -1,8 +1,7 @@
 use std::ops::Range;
 
 use crate::algebra::{Flow, Terms, Timestamp};
-use crate::answer::decision::DeniedBy;
-use crate::answer::reason::Reason;
+use crate::answer::decision::{DeniedBy, Reason};
 use crate::answer::receipt::Charge;
 use crate::answer::standing::Standing;
 use crate::key::Key;

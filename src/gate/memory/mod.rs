@@ -1,16 +1,17 @@
 mod prefetch;
 mod refusals;
-mod touch;
 
 use std::sync::Arc;
 
-use crate::algebra::State;
+use crate::algebra::{Ask, Flow, State};
 use crate::answer::decision::Denied;
 use crate::error::Error;
-use crate::plan::{Answer, Operation, Plan, RowId, RowWrite};
+use crate::key::Key;
+use crate::limit::Limit;
+use crate::plan::{Adjustment, Answer, Item, Operation, Plan, RowId, RowWrite};
+use crate::tokens::Tokens;
 pub(super) use prefetch::{Ages, Prefetch};
 pub(super) use refusals::{Reading, Refusals};
-use touch::Touch;
 
 /// The memories of a gate: of rows that were too low for a caller, and of tokens that it has taken ahead.
 ///
@@ -69,4 +70,35 @@ impl Memories {
             refusals.forget(row);
         }
     }
+}
+
+/// The effect of a call on a limit and key whose tokens may lie in memory.
+#[derive(Clone, Copy, Debug)]
+struct Touch<'c> {
+    limit: &'c Limit,
+    key: &'c Key,
+    /// The cost to pay at once, if the call does nothing else there.
+    pays: Option<Tokens>,
+    /// Whether it gives tokens that were not charged before.
+    replenishes: bool,
+}
+
+impl<'c> Touch<'c> {
+    /// The effects of a call on each limit and key that it asks; none of a call that settles.
+    fn of(call: &'c Operation) -> impl Iterator<Item = Self> {
+        let mut taken = call.taken().iter();
+        let pays = move |item: &Item<Ask>| (is_plain(item) && !call.is_stored()).then(|| item.action.cost());
+        let adjusted = call.adjusted().map(|item| item.action);
+        let replenishes = matches!(adjusted, Some(Adjustment::Credit(_) | Adjustment::Reset));
+        call.targets().map(move |target| {
+            let pays = taken.next().and_then(pays);
+            Self { limit: &target.limit, key: target.key(), pays, replenishes }
+        })
+    }
+}
+
+/// Whether tokens that were taken ahead can pay for an item. A gate takes nothing ahead of a key with an override.
+fn is_plain(item: &Item<Ask>) -> bool {
+    let is_named = matches!(item.target.terms.flow, Flow::Named { .. });
+    item.action.is_plain() && !is_named && !item.target.is_overridden()
 }

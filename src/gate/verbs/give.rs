@@ -4,8 +4,7 @@ use crate::call::{Call, Request};
 use crate::error::Error;
 use crate::gate::Gate;
 use crate::meter::{self, By};
-use crate::plan::settlement::Settlement;
-use crate::plan::{Answer, Verb};
+use crate::plan::{Answer, Settlement, Verb};
 use crate::tokens::{Tokens, TokensError};
 
 /// # Giving tokens, and giving them back

@@ -8,8 +8,7 @@ use crate::answer::receipt::Receipt;
 use crate::call::Call;
 use crate::error::Error;
 use crate::gate::{Gate, Lease};
-use crate::plan::settlement::Settlement;
-use crate::plan::{Answer, Verb};
+use crate::plan::{Answer, Settlement, Verb};
 
 /// # Holding tokens of a concurrency limit
 impl Gate {

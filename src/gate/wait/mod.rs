@@ -5,7 +5,6 @@
 
 mod hand_over;
 mod line;
-mod place;
 mod waiter;
 
 use std::collections::{BTreeSet, HashMap};
@@ -19,8 +18,7 @@ use crate::algebra::{Ask, Flow};
 use crate::plan::{Item, RowId};
 use crate::values::lock::lock;
 use hand_over::HandOvers;
-use line::Line;
-use place::Place;
+use line::{Line, Place};
 pub(super) use waiter::Turn;
 use waiter::Waiter;
 

@@ -8,12 +8,10 @@ use futures_util::future::{Either, select};
 use tokio::sync::{Notify, watch};
 use tokio::time::timeout_at;
 
-use super::line::{Line, Sleep, look};
-use super::place::Place;
+use super::line::{Line, Place, Sleep, look};
 use super::{Lines, Waiters};
 use crate::algebra::{Ask, Timestamp};
-use crate::answer::decision::{Decision, Denied, Grant, Source};
-use crate::answer::reason::Reason;
+use crate::answer::decision::{Decision, Denied, Grant, Reason, Source};
 use crate::plan::{Item, Operation};
 use crate::values::lock::lock;
 

@@ -1,7 +1,5 @@
 #![expect(clippy::disallowed_methods, reason = "the monotonic clock measures the age of a slice")]
 
-mod ages;
-mod batch_demand;
 mod demand;
 mod keys;
 mod rounds;
@@ -17,7 +15,7 @@ use crate::answer::decision::Grant;
 use crate::answer::standing::Standing;
 use crate::call::{Call, Request};
 use crate::error::Error;
-use crate::gate::memory::touch::Touch;
+use crate::gate::memory::Touch;
 use crate::gate::reply::{QueuedCall, Reply};
 use crate::key::Key;
 use crate::limit::{Limit, Storage};
@@ -26,10 +24,10 @@ use crate::parts::Parts;
 use crate::plan::{Answer, Operation, Under, Verb};
 use crate::tokens::Tokens;
 use crate::values::clock::Clock;
-pub(crate) use ages::Ages;
-use batch_demand::BatchDemand;
+use demand::BatchDemand;
 use keys::{Cell, Followed, Keys};
 use rounds::Rounds;
+pub(crate) use slice::Ages;
 use slice::{Paid, Slice};
 
 /// Tokens taken ahead: for keys with many calls, this process's memory holds tokens that later calls will spend.
@@ -158,7 +156,7 @@ impl Prefetch {
         let now = Instant::now();
         let of_callers = calls.iter().filter(|call| call.reply.has_caller()).map(|call| &call.call);
         let (mut before, mut behind) = (Vec::new(), Vec::new());
-        for (hash, asked) in BatchDemand::by(of_callers, &self.ages, &self.keys) {
+        for (hash, asked) in BatchDemand::by(of_callers, &self.ages, |limit, key| self.keys.hash(limit, key)) {
             let mut shard = self.keys.write(hash);
             let Some(known) = self.know(&mut shard, hash, &asked, now) else { continue };
             if asked.differs || known.limit != *asked.limit {

@@ -1,3 +1,4 @@
+use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
@@ -8,9 +9,11 @@ use crate::answer::decision::{Grant, Source};
 use crate::answer::receipt::{Charge, Receipt};
 use crate::answer::standing::Standing;
 use crate::call::{Plain, Request};
+use crate::limit::{Limit, LimitKind};
 use crate::meter;
 use crate::plan::Answer;
 use crate::tokens::Tokens;
+use crate::values::text::Text;
 
 /// Tokens of one key that were charged for calls to come.
 ///
@@ -114,8 +117,7 @@ impl Slice {
         let is_due = rest < cost || age >= self.max_age / 4 * 3;
         let renews = is_due && !self.is_renewed.swap(true, Ordering::Relaxed);
         let is_first = !self.told.load(Ordering::Relaxed) && !self.told.swap(true, Ordering::Relaxed);
-        let Standing { remaining, more_at, full_at, before, .. } = self.standing;
-        let before = before.filter(|_| is_first);
+        let before = self.standing.before.filter(|_| is_first);
         let (limit, key, cost) = (asked.limit.clone(), asked.key.clone(), asked.cost);
         Some(Paid {
             id: self.id,
@@ -126,12 +128,10 @@ impl Slice {
                 limit,
                 key,
                 cost,
-                remaining,
-                more_at,
-                full_at,
                 before,
                 overridden: false,
                 override_label: String::new(),
+                ..self.standing
             },
             observed_at: self.observed_at,
             decided_at: self.decided_at,
@@ -213,11 +213,40 @@ impl Paid {
     }
 }
 
+/// How long slices may be spent: for limits with a setting of their own, and for all others.
+#[derive(Debug, Default)]
+pub(crate) struct Ages {
+    pub(crate) of_all: Duration,
+    pub(crate) by_limit: HashMap<Text, Duration>,
+}
+
+impl Ages {
+    pub(super) fn of(&self, limit: &Limit) -> Duration {
+        self.by_limit.get(&limit.name).copied().unwrap_or(self.of_all)
+    }
+
+    /// The shortest setting that is not zero, if there is one.
+    pub(crate) fn shortest(&self) -> Option<Duration> {
+        self.by_limit.values().chain([&self.of_all]).filter(|age| !age.is_zero()).min().copied()
+    }
+
+    /// Whether slices are taken of a limit. It must have one row, which refills in smaller steps than its capacity. A
+    /// slice of another limit would carry tokens over the edge of a window.
+    pub(super) fn serve(&self, limit: &Limit) -> bool {
+        let is_bucket = match limit.kind {
+            LimitKind::TokenBucket => true,
+            LimitKind::SteppedBucket => limit.most() > limit.rate,
+            _ => false,
+        };
+        is_bucket && limit.shards == 1 && !self.of(limit).is_zero()
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
     use crate::plan::{Plan, Verb};
-    use crate::{Limit, MINUTE, SECOND};
+    use crate::{MINUTE, SECOND};
 
     const LIMIT: Limit = Limit::token_bucket("limit", 1_000, MINUTE);
 
