@@ -115,10 +115,11 @@ impl<'a> Execution<'a> {
         Ok(Look { seen, answers })
     }
 
-    /// Fails if rows are missing because they lie in another part, and no insert would find that out.
+    /// Fails if rows are missing because they lie in another part, and no insert would find that out. A process without
+    /// a number of parts gets the error at its first insert: it would pay for the check at each look.
     async fn expect_rows(&mut self, found: &Found) -> Result<(), Error> {
-        if self.plan.trusts_absence(&found.states) {
-            self.store.expect_parts_if_distributed(self.plan.rows()[0].name()).await?;
+        if self.store.is_distributed() && self.plan.trusts_absence(&found.states) {
+            self.store.expect_parts(self.plan.rows()[0].name()).await?;
         }
         Ok(())
     }
@@ -221,11 +222,7 @@ impl<'a> Execution<'a> {
             self.store.expect_transaction(row.name()).await?;
             return Err(unwritten(&row.name));
         };
-        if calls.is_empty() {
-            self.store.save(&held, changes, xid).await
-        } else {
-            self.store.save_with_calls(&held, changes, calls, xid).await
-        }
+        self.store.save(&held, changes, calls, xid).await
     }
 }
 

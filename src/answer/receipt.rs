@@ -191,9 +191,7 @@ impl Charge {
         // The texts are the request's own. All callers of the key would contend for the reference counts of the
         // charge's texts.
         let Plain { limit, key, cost, flat } = *paid;
-        let Self { ready_at, version, storage, shard, before, kind, until, refill, period, lease, .. } = *self;
-        let (limit, key) = (limit.name.clone(), key.clone());
-        Self { limit, key, cost, ready_at, version, storage, shard, before, flat, kind, until, refill, period, lease }
+        Self { limit: limit.name.clone(), key: key.clone(), cost, flat, ..*self }
     }
 
     /// Whether a settlement at one cost for all requests counts for its request, too.

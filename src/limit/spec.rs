@@ -213,45 +213,43 @@ impl LimitSpec {
     }
 }
 
-/// How tokens come back; see [`Limit`]'s constructors of the same names.
-#[derive(Clone, Copy, Debug, Deserialize, Eq, Hash, PartialEq, Serialize)]
-#[serde(rename_all = "snake_case")]
-#[non_exhaustive]
-pub enum LimitKind {
-    /// [`Limit::billing`].
-    Billing,
-    /// [`Limit::concurrency`].
-    Concurrency,
-    /// [`Limit::fixed_window`].
-    FixedWindow,
-    /// [`Limit::meter`].
-    Meter,
-    /// [`Limit::monthly`].
-    Monthly,
-    /// [`Limit::sliding_window`].
-    SlidingWindow,
-    /// [`Limit::stepped_bucket`].
-    SteppedBucket,
-    /// [`Limit::token_bucket`].
-    TokenBucket,
-    /// [`Limit::wallet`].
-    Wallet,
+macro_rules! kinds {
+    ($($kind:ident = $constructor:literal, $words:literal;)*) => {
+        /// How tokens come back; see [`Limit`]'s constructors of the same names.
+        #[derive(Clone, Copy, Debug, Deserialize, Eq, Hash, PartialEq, Serialize)]
+        #[serde(rename_all = "snake_case")]
+        #[non_exhaustive]
+        pub enum LimitKind {
+            $(#[doc = $constructor] $kind,)*
+        }
+
+        impl LimitKind {
+            /// All of them.
+            pub const ALL: [Self; [$($words),*].len()] = [$(Self::$kind),*];
+        }
+
+        impl fmt::Display for LimitKind {
+            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str(match self {
+                    $(Self::$kind => $words,)*
+                })
+            }
+        }
+    };
+}
+kinds! {
+    Billing = "[`Limit::billing`].", "billing limit";
+    Concurrency = "[`Limit::concurrency`].", "concurrency limit";
+    FixedWindow = "[`Limit::fixed_window`].", "fixed window";
+    Meter = "[`Limit::meter`].", "meter";
+    Monthly = "[`Limit::monthly`].", "monthly limit";
+    SlidingWindow = "[`Limit::sliding_window`].", "sliding window";
+    SteppedBucket = "[`Limit::stepped_bucket`].", "stepped bucket";
+    TokenBucket = "[`Limit::token_bucket`].", "token bucket";
+    Wallet = "[`Limit::wallet`].", "wallet";
 }
 
 impl LimitKind {
-    /// All of them.
-    pub const ALL: [Self; 9] = [
-        Self::Billing,
-        Self::Concurrency,
-        Self::FixedWindow,
-        Self::Meter,
-        Self::Monthly,
-        Self::SlidingWindow,
-        Self::SteppedBucket,
-        Self::TokenBucket,
-        Self::Wallet,
-    ];
-
     /// Whether its definition says how long a period is. A wallet and a meter have no period; those of a monthly and of
     /// a billing limit are the calendar's.
     #[must_use]
@@ -270,22 +268,6 @@ impl LimitKind {
     #[must_use]
     pub const fn can_slow(self) -> bool {
         self.has_period()
-    }
-}
-
-impl fmt::Display for LimitKind {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Self::Billing => "billing limit",
-            Self::Concurrency => "concurrency limit",
-            Self::FixedWindow => "fixed window",
-            Self::Meter => "meter",
-            Self::Monthly => "monthly limit",
-            Self::SlidingWindow => "sliding window",
-            Self::SteppedBucket => "stepped bucket",
-            Self::TokenBucket => "token bucket",
-            Self::Wallet => "wallet",
-        })
     }
 }
 

@@ -86,7 +86,10 @@ impl Limiter {
     /// the durable one.
     async fn look(&self, conn: &mut PgConnection, plan: &Plan) -> Result<Look, Error> {
         let mut store = self.tables(conn);
-        store.expect_transaction_if_unnamed(plan.rows()[0].name()).await?;
+        // An unnamed statement could be lost there between prepare and execute.
+        if self.backend.unnamed {
+            store.expect_transaction(plan.rows()[0].name()).await?;
+        }
         Execution::new(store, plan).look().await
     }
 
@@ -124,7 +127,10 @@ impl Limiter {
             return savepoint.leave(conn, answers).await;
         }
         let mut store = self.tables(conn);
-        store.expect_transaction_if_blind(plan.rows()[0].name()).await?;
+        // No later statement can find that out: on Citus each node counts its own transactions.
+        if self.backend.unnamed || self.backend.parts.is_distributed() {
+            store.expect_transaction(plan.rows()[0].name()).await?;
+        }
         Execution::new(store, plan).looking(looks).run().await
     }
 

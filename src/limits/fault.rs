@@ -1,4 +1,3 @@
-use std::fmt;
 use std::io;
 use std::path::PathBuf;
 
@@ -71,7 +70,12 @@ impl FileFault {
 }
 
 /// No limit has this name.
-#[derive(Clone, Debug, Eq, PartialEq)]
+#[derive(Clone, Debug, Eq, PartialEq, thiserror::Error)]
+#[error(
+    "there is no limit {name:?}{}{}",
+    file.as_ref().map_or_else(String::new, |file| format!(" in {}", file.display())),
+    nearest.as_ref().map_or_else(String::new, |nearest| format!(" (did you mean {nearest:?}?)"))
+)]
 #[non_exhaustive]
 pub struct UnknownLimit {
     /// The name.
@@ -81,13 +85,3 @@ pub struct UnknownLimit {
     /// The file that was read; `None` if the limits did not come from a file.
     pub file: Option<PathBuf>,
 }
-
-impl fmt::Display for UnknownLimit {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "there is no limit {:?}", self.name)?;
-        self.file.iter().try_for_each(|file| write!(f, " in {}", file.display()))?;
-        self.nearest.iter().try_for_each(|nearest| write!(f, " (did you mean {nearest:?}?)"))
-    }
-}
-
-impl std::error::Error for UnknownLimit {}

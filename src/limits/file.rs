@@ -15,7 +15,7 @@ pub(super) fn of_toml(text: &str) -> Result<BTreeMap<String, Limit>, FileFault> 
         let at = error.span().map_or(0, |span| span.start);
         FileFault::at(text, at, error.message().to_owned())
     };
-    toml::from_str(text).map(|LimitsByName(limits)| limits).map_err(fault)
+    toml::Deserializer::parse(text).and_then(|text| text.deserialize_map(ByName)).map_err(fault)
 }
 
 pub(super) fn of_json(text: &str) -> Result<BTreeMap<String, Limit>, FileFault> {
@@ -26,7 +26,8 @@ pub(super) fn of_json(text: &str) -> Result<BTreeMap<String, Limit>, FileFault> 
         let message = message.rsplit_once(" at line ").map_or(message.as_str(), |(message, _)| message);
         FileFault::at(text, line + error.column().saturating_sub(1), message.to_owned())
     };
-    serde_json::from_str(text).map(|LimitsByName(limits)| limits).map_err(fault)
+    let mut read = serde_json::Deserializer::from_str(text);
+    read.deserialize_map(ByName).and_then(|limits| read.end().map(|()| limits)).map_err(fault)
 }
 
 /// The text without the byte order mark that editors of Windows write.
@@ -34,25 +35,17 @@ fn without_mark(text: &str) -> &str {
     text.strip_prefix('\u{feff}').unwrap_or(text)
 }
 
-struct LimitsByName(BTreeMap<String, Limit>);
-
-impl<'de> Deserialize<'de> for LimitsByName {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        deserializer.deserialize_map(NamesVisitor)
-    }
-}
-
 /// Refuses a name that occurs twice. A map of serde's would keep the last of the two.
-struct NamesVisitor;
+struct ByName;
 
-impl<'de> Visitor<'de> for NamesVisitor {
-    type Value = LimitsByName;
+impl<'de> Visitor<'de> for ByName {
+    type Value = BTreeMap<String, Limit>;
 
     fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("limits by name")
     }
 
-    fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<LimitsByName, A::Error> {
+    fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Self::Value, A::Error> {
         let mut limits = BTreeMap::new();
         while let Some(name) = map.next_key::<String>()? {
             if limits.contains_key(&name) {
@@ -61,7 +54,7 @@ impl<'de> Visitor<'de> for NamesVisitor {
             let limit = map.next_value_seed(Named(&name))?;
             limits.insert(name, limit);
         }
-        Ok(LimitsByName(limits))
+        Ok(limits)
     }
 }
 

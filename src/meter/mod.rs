@@ -299,60 +299,55 @@ pub(crate) fn overrides_read(at: Timestamp) {
 /// ```
 #[cfg(feature = "metrics")]
 pub fn describe_metrics<'l>(limits: impl IntoIterator<Item = &'l crate::limit::Limit>) {
-    use metrics::{Unit, describe_counter, describe_gauge, describe_histogram, gauge};
-
-    describe_counter!(CALLS, Unit::Count, "Calls that were answered.");
-    describe_counter!(DECISIONS, Unit::Count, "Limits that calls asked, by their answers.");
-    describe_counter!(OVERRIDDEN, Unit::Count, "Calls that asked a limit under an override.");
-    describe_gauge!(OVERRIDES_READ, Unit::Seconds, "When overrides were last read, in seconds since 1970.");
-    describe_gauge!(RATE_SHARE, Unit::Count, "The least share of its rate that slow-downs leave a key of a limit.");
-    describe_counter!(ERRORS, Unit::Count, "Calls that the database did not answer.");
-    describe_histogram!(WAIT, Unit::Seconds, "From a call of a gate to the answer of the database.");
-    describe_histogram!(QUEUE, Unit::Count, "Calls that stay in the queue of a gate as a batch is taken.");
-    describe_counter!(BATCHES, Unit::Count, "Batches of a gate.");
-    describe_histogram!(BATCH_CALLS, Unit::Count, "Calls of a batch.");
-    describe_histogram!(BATCH, Unit::Seconds, "From the start of a batch to its last answer.");
-    describe_gauge!(PREFETCHED, Unit::Count, "Tokens taken ahead, as they were charged, until their time is over.");
-    describe_counter!(LOCKED, Unit::Count, "Calls of a gate that were decided under a lock.");
-    describe_counter!(SWEPT, Unit::Count, "Full rows that a sweeper has deleted.");
-    describe_counter!(SWEEPS, Unit::Count, "Passes of a sweeper that reached the end of the tables.");
-    describe_gauge!(LAPSED, Unit::Count, "Lapsed calls that the last look could not give back.");
-    describe_gauge!(CAPACITY, Unit::Count, "The most that a limit holds for a key.");
-    // An exporter that appends units would put `count_per_second` behind a name that says it.
-    describe_gauge!(RATE, Unit::Count, "What comes back to a key of a limit in a second.");
+    describe();
     for limit in limits {
         let [capacity, rate] = [limit.most(), limit.rate].map(shown);
-        gauge!(CAPACITY, "limit" => limit.name().to_owned()).set(capacity);
+        metrics::gauge!(CAPACITY, "limit" => limit.name().to_owned()).set(capacity);
         // A wallet and a meter get no tokens by themselves, and months differ in length.
         if !limit.period.is_zero() {
-            gauge!(RATE, "limit" => limit.name().to_owned()).set(rate / limit.period.as_secs_f64());
+            metrics::gauge!(RATE, "limit" => limit.name().to_owned()).set(rate / limit.period.as_secs_f64());
         }
     }
 }
 
+/// The metrics by their names, and their descriptions.
 #[cfg(feature = "metrics")]
-mod names {
-    pub(super) const CALLS: &str = "tollgate_calls_total";
-    pub(super) const DECISIONS: &str = "tollgate_decisions_total";
-    pub(super) const OVERRIDDEN: &str = "tollgate_overridden_total";
-    pub(super) const RATE_SHARE: &str = "tollgate_rate_share";
-    pub(super) const ERRORS: &str = "tollgate_errors_total";
-    pub(super) const WAIT: &str = "tollgate_wait_seconds";
-    pub(super) const QUEUE: &str = "tollgate_queue_calls";
-    pub(super) const BATCHES: &str = "tollgate_batches_total";
-    pub(super) const BATCH_CALLS: &str = "tollgate_batch_calls";
-    pub(super) const BATCH: &str = "tollgate_batch_seconds";
-    pub(super) const PREFETCHED: &str = "tollgate_prefetched_tokens";
-    pub(super) const LOCKED: &str = "tollgate_locked_calls_total";
-    pub(super) const SWEPT: &str = "tollgate_swept_rows_total";
-    pub(super) const SWEEPS: &str = "tollgate_sweeps_total";
-    pub(super) const LAPSED: &str = "tollgate_lapsed_left";
-    pub(super) const OVERRIDES_READ: &str = "tollgate_overrides_read_timestamp_seconds";
-    pub(super) const CAPACITY: &str = "tollgate_limit_capacity_tokens";
-    pub(super) const RATE: &str = "tollgate_limit_rate_tokens";
+macro_rules! metrics {
+    ($($metric:ident = $describe:ident($name:literal, $unit:ident, $what:literal);)*) => {
+        $(const $metric: &str = $name;)*
+
+        fn describe() {
+            $(metrics::$describe!($metric, metrics::Unit::$unit, $what);)*
+        }
+    };
 }
 #[cfg(feature = "metrics")]
-use names::{
-    BATCH, BATCH_CALLS, BATCHES, CALLS, CAPACITY, DECISIONS, ERRORS, LAPSED, LOCKED, OVERRIDDEN, OVERRIDES_READ,
-    PREFETCHED, QUEUE, RATE, RATE_SHARE, SWEEPS, SWEPT, WAIT,
-};
+metrics! {
+    CALLS = describe_counter("tollgate_calls_total", Count, "Calls that were answered.");
+    DECISIONS = describe_counter("tollgate_decisions_total", Count, "Limits that calls asked, by their answers.");
+    OVERRIDDEN = describe_counter("tollgate_overridden_total", Count, "Calls that asked a limit under an override.");
+    OVERRIDES_READ = describe_gauge(
+        "tollgate_overrides_read_timestamp_seconds", Seconds, "When overrides were last read, in seconds since 1970."
+    );
+    RATE_SHARE = describe_gauge(
+        "tollgate_rate_share", Count, "The least share of its rate that slow-downs leave a key of a limit."
+    );
+    ERRORS = describe_counter("tollgate_errors_total", Count, "Calls that the database did not answer.");
+    WAIT = describe_histogram("tollgate_wait_seconds", Seconds, "From a call of a gate to the answer of the database.");
+    QUEUE = describe_histogram(
+        "tollgate_queue_calls", Count, "Calls that stay in the queue of a gate as a batch is taken."
+    );
+    BATCHES = describe_counter("tollgate_batches_total", Count, "Batches of a gate.");
+    BATCH_CALLS = describe_histogram("tollgate_batch_calls", Count, "Calls of a batch.");
+    BATCH = describe_histogram("tollgate_batch_seconds", Seconds, "From the start of a batch to its last answer.");
+    PREFETCHED = describe_gauge(
+        "tollgate_prefetched_tokens", Count, "Tokens taken ahead, as they were charged, until their time is over."
+    );
+    LOCKED = describe_counter("tollgate_locked_calls_total", Count, "Calls of a gate that were decided under a lock.");
+    SWEPT = describe_counter("tollgate_swept_rows_total", Count, "Full rows that a sweeper has deleted.");
+    SWEEPS = describe_counter("tollgate_sweeps_total", Count, "Passes of a sweeper that reached the end of the tables.");
+    LAPSED = describe_gauge("tollgate_lapsed_left", Count, "Lapsed calls that the last look could not give back.");
+    CAPACITY = describe_gauge("tollgate_limit_capacity_tokens", Count, "The most that a limit holds for a key.");
+    // An exporter that appends units would put `count_per_second` behind a name that says it.
+    RATE = describe_gauge("tollgate_limit_rate_tokens", Count, "What comes back to a key of a limit in a second.");
+}

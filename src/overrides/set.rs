@@ -38,10 +38,8 @@ use crate::limit::{Limit, LimitKind};
 #[derive(Clone, Debug)]
 #[must_use = "nothing is overridden until `set` is called"]
 pub struct NewOverride {
-    limit: String,
-    is_meter: bool,
+    limit: Limit,
     effect: &'static str,
-    numbers: Option<Limit>,
     key: Result<Option<Key>, KeyError>,
     label: String,
     starts_at: Option<DateTime<Utc>>,
@@ -54,26 +52,24 @@ pub struct NewOverride {
 impl NewOverride {
     /// Denies all calls, for every key unless a [key](Self::key) is named.
     pub fn deny(limit: &Limit) -> Self {
-        Self::new(limit, "deny", None)
+        Self::new(limit, "deny")
     }
 
     /// Grants all calls, and charges nothing.
     pub fn unlimited(limit: &Limit) -> Self {
-        Self::new(limit, "unlimited", None)
+        Self::new(limit, "unlimited")
     }
 
     /// Replaces the numbers of a limit by those of this one: rate, period, capacity and `max_reserved`. This one must
     /// have the name and the kind of the limit that is overridden. Its other settings do not count.
     pub fn numbers(limit: &Limit) -> Self {
-        Self::new(limit, "numbers", Some(limit.clone()))
+        Self::new(limit, "numbers")
     }
 
-    fn new(limit: &Limit, effect: &'static str, numbers: Option<Limit>) -> Self {
+    fn new(limit: &Limit, effect: &'static str) -> Self {
         Self {
-            limit: limit.name().to_owned(),
-            is_meter: limit.kind == LimitKind::Meter,
+            limit: limit.clone(),
             effect,
-            numbers,
             key: Ok(None),
             label: String::new(),
             starts_at: None,
@@ -146,9 +142,9 @@ impl NewOverride {
     /// [`OverrideError`]. An override that [begins later](Self::from) cannot replace one that is live
     /// ([`OverrideError::Rejected`]): it would end that one now.
     pub async fn set(self, conn: &mut PgConnection) -> Result<OverrideSet, OverrideError> {
-        let Self { limit, is_meter, effect, numbers, key, label, starts_at, ends_at, lasting, reason, set_by } = self;
-        let named = || limit.clone();
-        if is_meter {
+        let Self { limit, effect, key, label, starts_at, ends_at, lasting, reason, set_by } = self;
+        let named = || limit.name().to_owned();
+        if limit.kind == LimitKind::Meter {
             return Err(OverrideError::Meter { limit: named() });
         }
         let key = key.map_err(|source| OverrideError::Key { limit: named(), source })?;
@@ -165,24 +161,25 @@ impl NewOverride {
         if is_backwards || lasting.is_some_and(|span| span.is_zero() || ends_at.is_some()) {
             return Err(OverrideError::Span { limit: named() });
         }
-        let kind = numbers.as_ref().and_then(|limit| serde_json::to_value(limit.kind).ok());
+        let numbers = (effect == "numbers").then_some(&limit);
+        let kind = numbers.and_then(|limit| serde_json::to_value(limit.kind).ok());
         let set = sqlx::query(concat!(include_str!("set.sql"), include_str!("row.sql")))
             .persistent(false)
-            .bind(&limit)
+            .bind(limit.name())
             .bind(key.as_ref().map(Key::as_str))
             .bind(effect)
             .bind(kind.as_ref().and_then(serde_json::Value::as_str))
-            .bind(numbers.as_ref().map(|limit| limit.rate.micros()))
-            .bind(numbers.as_ref().map(|limit| micros(limit.period)))
-            .bind(numbers.as_ref().map(|limit| limit.most().micros()))
-            .bind(numbers.as_ref().map(|limit| limit.max_reserved.micros()))
+            .bind(numbers.map(|limit| limit.rate.micros()))
+            .bind(numbers.map(|limit| micros(limit.period)))
+            .bind(numbers.map(|limit| limit.most().micros()))
+            .bind(numbers.map(|limit| limit.max_reserved.micros()))
             .bind(starts_at.map(Timestamp::from))
             .bind(ends_at.map(Timestamp::from))
             .bind(lasting.map(micros))
             .bind(&reason)
             .bind(&set_by)
             .bind(&label);
-        let rows = set.fetch_all(conn).await.map_err(|source| rejected(&limit, "set", source))?;
+        let rows = set.fetch_all(conn).await.map_err(|source| rejected(limit.name(), "set", source))?;
         let mut told = OverrideSet::default();
         for row in rows {
             let Some(said) = table::said(&row).map_err(failed("set"))? else { continue };

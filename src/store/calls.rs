@@ -128,7 +128,7 @@ impl Store<'_> {
         let written = written.map_err(failed(Step::Save, name))?;
         match written.len() == count {
             true => Ok(()),
-            false if self.backend.parts.is_distributed() => Err(Error::Moved { limit: name.name.clone().into() }),
+            false if self.is_distributed() => Err(Error::Moved { limit: name.name.clone().into() }),
             false => Err(unwritten(&name.name)),
         }
     }
@@ -167,13 +167,12 @@ impl Store<'_> {
         left: u64,
         most: u32,
     ) -> Result<Lapsed, Error> {
-        let at = self.at;
         let rows = query_file!(
             "src/store/sql/find_lapsed.sql",
             part_number(part),
             since as Timestamp,
             i64::from(most),
-            at as Option<Timestamp>,
+            self.at as Option<Timestamp>,
             i64::try_from(left).unwrap_or(i64::MAX)
         );
         let rows = self.fetch(rows).await.map_err(unreaped)?;

@@ -2,8 +2,8 @@
 //!
 //! An instant is the `int8` that PostgreSQL itself sends for a `timestamptz`, microseconds since the year 2000. No
 //! instant goes through chrono or SQL arithmetic; `to_timestamp(µs / 1e6)` is wrong in 3 % of cases. So every instant
-//! stays exact and needs no conversion, and an infinite one is an error and no panic. This also keeps the inferred types
-//! of our statements independent of the features that other crates switch on in sqlx.
+//! stays exact and needs no conversion, and an infinite one is an error and no panic. This also keeps the inferred
+//! types of our statements independent of the features that other crates switch on in sqlx.
 
 use sqlx::encode::IsNull;
 use sqlx::error::BoxDynError;
@@ -151,16 +151,16 @@ impl Encode<'_, Postgres> for Timestamp {
 
 impl Decode<'_, Postgres> for Timestamp {
     fn decode(value: PgValueRef<'_>) -> Result<Self, BoxDynError> {
-        Stored::decode(value)?.instant().map_err(|fault| Corrupt { fault, place: 0 }.into())
+        ReadInstant::decode(value)?.instant().map_err(|fault| Corrupt { fault, place: 0 }.into())
     }
 }
 
 /// An instant in a row, which may be infinite. It is checked later, so that the error can name the corrupt row among
 /// many.
 #[derive(Clone, Copy)]
-pub(super) struct Stored(i64);
+pub(super) struct ReadInstant(i64);
 
-impl Stored {
+impl ReadInstant {
     pub(super) fn instant(self) -> Result<Timestamp, &'static str> {
         if matches!(self.0, i64::MIN | i64::MAX) { Err("its instant is infinite") } else { Ok(self.nearest()) }
     }
@@ -171,19 +171,19 @@ impl Stored {
     }
 }
 
-impl Type<Postgres> for Stored {
+impl Type<Postgres> for ReadInstant {
     fn type_info() -> PgTypeInfo {
         Timestamp::type_info()
     }
 }
 
-impl PgHasArrayType for Stored {
+impl PgHasArrayType for ReadInstant {
     fn array_type_info() -> PgTypeInfo {
         Timestamp::array_type_info()
     }
 }
 
-impl Decode<'_, Postgres> for Stored {
+impl Decode<'_, Postgres> for ReadInstant {
     fn decode(value: PgValueRef<'_>) -> Result<Self, BoxDynError> {
         if value.format() == PgValueFormat::Text {
             return Err("an instant was sent as text".into());

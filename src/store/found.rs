@@ -1,7 +1,7 @@
 use sqlx::postgres::PgRow;
 use sqlx::{FromRow, Row as _};
 
-use super::columns::{Corrupt, Stored};
+use super::columns::{Corrupt, ReadInstant};
 use crate::algebra::{List, State, Timestamp};
 use crate::tokens::Tokens;
 
@@ -71,8 +71,9 @@ impl Found {
         let row = rows.first().ok_or(sqlx::Error::RowNotFound)?;
         let mut found = Self { now: row.try_get(0)?, xid: row.try_get(1)?, states: vec![None; asked], ..Self::none() };
         let numbers: Option<Vec<i32>> = row.try_get(2)?;
-        let (values, instants): (Option<Vec<i64>>, Option<Vec<Stored>>) = (row.try_get(3)?, row.try_get(4)?);
-        let (full_at, lists): (Option<Vec<Stored>>, Option<Vec<Option<String>>>) = (row.try_get(5)?, row.try_get(6)?);
+        let (values, instants): (Option<Vec<i64>>, Option<Vec<ReadInstant>>) = (row.try_get(3)?, row.try_get(4)?);
+        let (full_at, lists): (Option<Vec<ReadInstant>>, Option<Vec<Option<String>>>) =
+            (row.try_get(5)?, row.try_get(6)?);
         let instants = instants.into_iter().flatten().zip(full_at.into_iter().flatten());
         let states = values.into_iter().flatten().zip(instants).zip(lists.into_iter().flatten());
         for (number, ((value, (ts, full_at)), list)) in numbers.into_iter().flatten().zip(states) {
@@ -102,8 +103,8 @@ impl Found {
     /// Reads the result of `peek`: arrays in the order of the given rows.
     pub(super) fn peeked(rows: &[PgRow]) -> Result<Self, sqlx::Error> {
         let row = rows.first().ok_or(sqlx::Error::RowNotFound)?;
-        let (values, instants): (Vec<Option<i64>>, Vec<Option<Stored>>) = (row.try_get(1)?, row.try_get(2)?);
-        let full_at: Vec<Option<Stored>> = row.try_get(3)?;
+        let (values, instants): (Vec<Option<i64>>, Vec<Option<ReadInstant>>) = (row.try_get(1)?, row.try_get(2)?);
+        let full_at: Vec<Option<ReadInstant>> = row.try_get(3)?;
         let (tids, writers): (Vec<Option<String>>, Vec<Option<String>>) = (row.try_get(4)?, row.try_get(5)?);
         let lists: Vec<Option<String>> = row.try_get(6)?;
         let states = values.into_iter().zip(instants.into_iter().zip(full_at)).zip(lists).enumerate();
@@ -129,8 +130,8 @@ pub(super) fn index(number: i32) -> Result<usize, sqlx::Error> {
 /// arrays of different lengths.
 fn state(
     value: Option<i64>,
-    ts: Option<Stored>,
-    full_at: Option<Stored>,
+    ts: Option<ReadInstant>,
+    full_at: Option<ReadInstant>,
     list: Option<String>,
 ) -> Result<Option<State>, &'static str> {
     let (Some(value), Some(ts), Some(full_at)) = (value, ts, full_at) else { return Ok(None) };

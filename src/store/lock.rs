@@ -36,13 +36,12 @@ use crate::plan::{Need, RowId};
 impl Store<'_> {
     /// Locks one row, unless it is evidently short of what is needed.
     pub(crate) async fn lock_one(&mut self, row: &RowId, need: Option<&Need>) -> Result<Found, Error> {
-        if self.backend.parts.is_distributed()
+        if self.is_distributed()
             && let Some(found) = self.lock_on_citus(row, need).await?
         {
             return Ok(found);
         }
         let Hint { value, rate, period, stepped, phase } = Hint::of(need);
-        let at = self.at;
         let rows = fetch!(
             self,
             row.storage(),
@@ -57,7 +56,7 @@ impl Store<'_> {
             period,
             stepped,
             phase as Option<f64>,
-            at as Option<Timestamp>
+            self.at as Option<Timestamp>
         );
         let found = rows.and_then(|rows| Found::at_most_one(&rows)?.ok_or(sqlx::Error::RowNotFound));
         found.map_err(failed(Step::Lock, row))
@@ -66,13 +65,21 @@ impl Store<'_> {
     /// Locks one row by statements that Citus plans once, and not at each call. `None` if the row is missing, or if the
     /// clock may have been read before a wait for the row, which is then locked.
     async fn lock_on_citus(&mut self, row: &RowId, need: Option<&Need>) -> Result<Option<Found>, Error> {
-        let at = self.at;
         macro_rules! fast_path {
             ($durable:literal, $ephemeral:literal) => {{
                 let (part, shard) = (columns::part(row), columns::shard(row));
                 let (name, key) = (row.name(), row.key().as_str());
-                let rows =
-                    fetch!(self, row.storage(), $durable, $ephemeral, part, name, key, shard, at as Option<Timestamp>);
+                let rows = fetch!(
+                    self,
+                    row.storage(),
+                    $durable,
+                    $ephemeral,
+                    part,
+                    name,
+                    key,
+                    shard,
+                    self.at as Option<Timestamp>
+                );
                 rows.and_then(|rows| Found::at_most_one(&rows)).map_err(failed(Step::Lock, row))?
             }};
         }
@@ -84,14 +91,13 @@ impl Store<'_> {
         }
         let asked = Instant::now();
         let found = fast_path!("src/store/sql/lock_citus.sql", "src/store/sql/ephemeral/lock_citus.sql");
-        Ok(found.filter(|_| at.is_some() || asked.elapsed() <= A_MOMENT))
+        Ok(found.filter(|_| self.at.is_some() || asked.elapsed() <= A_MOMENT))
     }
 
     /// Locks the first of some rows of one table and part that no other transaction holds. Returns its place among
     /// them, and its state; `None` if all are held or missing.
     pub(crate) async fn lock_any(&mut self, rows: &[&RowId]) -> Result<Option<(usize, Found)>, Error> {
         let Columns { names, keys, shards } = Columns::of(rows.iter().copied());
-        let at = self.at;
         let locked = fetch!(
             self,
             rows[0].storage(),
@@ -101,7 +107,7 @@ impl Store<'_> {
             &names as &[&str],
             &keys as &[&str],
             &shards,
-            at as Option<Timestamp>
+            self.at as Option<Timestamp>
         );
         let read = |locked: Vec<PgRow>| {
             let Some(found) = Found::at_most_one(&locked)? else { return Ok(None) };
@@ -112,20 +118,19 @@ impl Store<'_> {
 
     /// Inserts those of the rows, given in lock order, that are missing, and locks and reads the others.
     pub(crate) async fn claim(&mut self, rows: &[RowId]) -> Result<Found, Error> {
-        if self.backend.parts.is_distributed() {
+        if self.is_distributed() {
             // Citus accepts no insert inside of a CTE.
             let inserted = self.insert_on_citus(rows).await?;
             return self.lock_beside(rows, inserted).await;
         }
         let mut found = Found::none();
         for piece in by_table_and_part(rows) {
-            let at = self.at;
             let claimed = on_rows!(
                 self,
                 piece,
                 "src/store/sql/claim.sql",
                 "src/store/sql/ephemeral/claim.sql",
-                at as Option<Timestamp>
+                self.at as Option<Timestamp>
             );
             let claimed = claimed.and_then(|rows| Found::claimed(&rows, piece.len()));
             found.append(claimed.map_err(failed_among(Step::Insert, piece))?);
@@ -143,18 +148,17 @@ impl Store<'_> {
     ///
     /// On Citus it waits, because Citus accepts no insert inside of a CTE.
     pub(crate) async fn claim_free(&mut self, rows: &[RowId], inserts: bool) -> Result<Found, Error> {
-        if self.backend.parts.is_distributed() {
+        if self.is_distributed() {
             return if inserts { self.claim(rows).await } else { self.lock(rows).await };
         }
         let mut found = Found::none();
         for piece in by_table_and_part(rows) {
-            let at = self.at;
             let claimed = on_rows!(
                 self,
                 piece,
                 "src/store/sql/claim_free.sql",
                 "src/store/sql/ephemeral/claim_free.sql",
-                at as Option<Timestamp>,
+                self.at as Option<Timestamp>,
                 inserts
             );
             let claimed = claimed.and_then(|rows| Found::claimed_free(&rows, piece.len(), inserts));
@@ -180,13 +184,12 @@ impl Store<'_> {
     async fn insert_on_citus(&mut self, rows: &[RowId]) -> Result<Vec<usize>, Error> {
         let (mut placed, mut before) = (Vec::new(), 0);
         for piece in by_table_and_part(rows) {
-            let at = self.at;
             let inserted = on_rows!(
                 self,
                 piece,
                 "src/store/sql/insert_citus.sql",
                 "src/store/sql/ephemeral/insert_citus.sql",
-                at as Option<Timestamp>
+                self.at as Option<Timestamp>
             );
             for inserted in inserted.map_err(failed(Step::Insert, &piece[0]))? {
                 let read = || Ok((inserted.try_get(0)?, inserted.try_get(1)?, inserted.try_get(2)?));
@@ -203,13 +206,12 @@ impl Store<'_> {
     pub(crate) async fn lock(&mut self, rows: &[RowId]) -> Result<Found, Error> {
         let mut found = Found::none();
         for piece in by_table_and_part(rows) {
-            let at = self.at;
             let locked = on_rows!(
                 self,
                 piece,
                 "src/store/sql/lock.sql",
                 "src/store/sql/ephemeral/lock.sql",
-                at as Option<Timestamp>
+                self.at as Option<Timestamp>
             );
             let locked = locked.and_then(|rows| Found::locked(&rows, piece.len()));
             found.append(locked.map_err(failed_among(Step::Lock, piece))?);

@@ -129,18 +129,6 @@ impl<'c> Store<'c> {
         self
     }
 
-    /// Fails outside of a transaction if an unnamed statement could be lost there between prepare and execute.
-    pub(crate) async fn expect_transaction_if_unnamed(&mut self, limit: &str) -> Result<(), Error> {
-        if self.backend.unnamed { self.expect_transaction(limit).await } else { Ok(()) }
-    }
-
-    /// Fails outside of a transaction if no later statement can find that out. On Citus each node counts its own
-    /// transactions.
-    pub(crate) async fn expect_transaction_if_blind(&mut self, limit: &str) -> Result<(), Error> {
-        let blind = self.backend.unnamed || self.backend.parts.is_distributed();
-        if blind { self.expect_transaction(limit).await } else { Ok(()) }
-    }
-
     /// Fails if the connection is in no transaction. Asks the server only where sqlx did not begin one.
     pub(crate) async fn expect_transaction(&mut self, limit: &str) -> Result<(), Error> {
         if self.conn.is_in_transaction() { Ok(()) } else { self.prove_transaction(limit).await }
@@ -174,10 +162,8 @@ impl<'c> Store<'c> {
         Err(Error::Setup { fault: SetupFault::WrongParts, source: source.into() })
     }
 
-    /// The check for a caller that does not remember an earlier answer, and would pay for it at each look. A process
-    /// without a number of parts gets the error at its first insert.
-    pub(crate) async fn expect_parts_if_distributed(&mut self, limit: &str) -> Result<(), Error> {
-        if self.backend.parts.is_distributed() { self.expect_parts(limit).await } else { Ok(()) }
+    pub(crate) fn is_distributed(&self) -> bool {
+        self.backend.parts.is_distributed()
     }
 
     /// The stored calls that a plan must know, read under locks or without; `None` for a missing one.

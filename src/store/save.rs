@@ -22,17 +22,51 @@ pub(crate) struct Held<'h> {
     pub(crate) known: &'h [Option<StoredCall>],
 }
 
+/// Runs a statement that writes rows of both tables, whose changes it binds before anything else. Returns how many it
+/// wrote.
+macro_rules! save {
+    ($store:ident, $rows:expr, $changes:expr, $xid:expr, $file:literal $(, $($bind:tt)*)?) => {{
+        let [(ephemeral, ephemeral_values), (durable, durable_values)] = by_table($rows, $changes);
+        let written = $store.fetch(query_file!(
+            $file, columns::part(&$rows[$changes[0].row]),
+            &ephemeral.names as &[&str], &ephemeral.keys as &[&str], &ephemeral.shards, &ephemeral_values.amounts,
+            &ephemeral_values.instants as &[Timestamp], &ephemeral_values.full_at as &[Timestamp],
+            &durable.names as &[&str], &durable.keys as &[&str], &durable.shards, &durable_values.amounts,
+            &durable_values.instants as &[Timestamp], &durable_values.full_at as &[Timestamp], $xid,
+            &ephemeral_values.lists.numbers, &ephemeral_values.lists.firsts as &[Option<i32>],
+            &ephemeral_values.lists.lasts as &[Option<i32>], &durable_values.lists.numbers,
+            &durable_values.lists.firsts as &[Option<i32>], &durable_values.lists.lasts as &[Option<i32>]
+            $(, $($bind)*)?
+        ));
+        let written: i64 = written.await?.first().ok_or(sqlx::Error::RowNotFound)?.try_get(0)?;
+        usize::try_from(written).map_err(|error| sqlx::Error::Decode(error.into()))
+    }};
+}
+
 impl Store<'_> {
-    /// Writes the changes of rows that transaction `xid` holds. If the tables are not distributed, it is one statement:
-    /// all changes are written, or none.
-    pub(crate) async fn save(&mut self, held: &Held<'_>, changes: &[RowWrite], xid: i64) -> Result<(), Error> {
-        let (rows, first) = (held.rows, &held.rows[changes[0].row]);
-        let Some(xid) = self.provable(xid) else { return self.save_on_citus(held, changes).await };
-        let written = match changes {
-            [RowWrite { row, state }] => self.save_one(&rows[*row], state, Some(xid), None).await,
-            _ => self.save_rows(rows, changes, xid).await,
+    /// Writes the changes of rows that transaction `xid` holds, and of locked or new calls, in one statement: all or
+    /// nothing, even if the caller goes away. On Citus it takes several statements. If the caller goes away in between,
+    /// and commits, nothing is given back twice, and no id stands for a charge that was not made.
+    pub(crate) async fn save(
+        &mut self,
+        held: &Held<'_>,
+        changes: &[RowWrite],
+        calls: &[CallWrite],
+        xid: i64,
+    ) -> Result<(), Error> {
+        let Some(xid) = self.provable(xid) else {
+            let (new, used): (Vec<_>, Vec<_>) = calls.iter().cloned().partition(|call| call.row().is_some());
+            self.save_calls(held, &used).await?;
+            self.save_on_citus(held, changes).await?;
+            return self.save_calls(held, &new).await;
         };
-        if written.map_err(failed(Step::Save, first))? != changes.len() {
+        let first = &held.rows[changes[0].row];
+        let written = match (changes, calls) {
+            ([RowWrite { row, state }], []) => self.save_one(&held.rows[*row], state, Some(xid), None).await,
+            (_, []) => self.save_rows(held.rows, changes, xid).await,
+            _ => self.save_rows_and_calls(held, changes, calls, xid).await,
+        };
+        if written.map_err(failed(Step::Save, first))? != changes.len() + calls.len() {
             // The statement ran in another transaction than the one that holds the rows, or something keeps the rows
             // from being written.
             self.prove_transaction(first.name()).await?;
@@ -72,31 +106,6 @@ impl Store<'_> {
         };
         let is_moved = changes.iter().zip(&found.states).any(is_others);
         Ok(if is_moved { Error::Moved { limit: limit.into() } } else { unwritten(&limit) })
-    }
-
-    /// Saves locked rows, and the changes of locked or new calls, in one statement: all or nothing, even if the caller
-    /// goes away. On Citus it takes several statements. If the caller goes away in between, and commits, nothing is
-    /// given back twice, and no id stands for a charge that was not made.
-    pub(crate) async fn save_with_calls(
-        &mut self,
-        held: &Held<'_>,
-        changes: &[RowWrite],
-        calls: &[CallWrite],
-        xid: i64,
-    ) -> Result<(), Error> {
-        let Some(xid) = self.provable(xid) else {
-            let (new, used): (Vec<_>, Vec<_>) = calls.iter().cloned().partition(|call| call.row().is_some());
-            self.save_calls(held, &used).await?;
-            self.save_on_citus(held, changes).await?;
-            return self.save_calls(held, &new).await;
-        };
-        let first = &held.rows[changes[0].row];
-        let written = self.save_rows_and_calls(held.rows, changes, held.names, calls, xid).await;
-        if written.map_err(failed(Step::Save, first))? != changes.len() + calls.len() {
-            self.prove_transaction(first.name()).await?;
-            return Err(unwritten(&first.name));
-        }
-        Ok(())
     }
 
     /// Writes one row, if it is as it was read: without a state to compare, whatever it is. Returns how many rows were
@@ -154,99 +163,51 @@ impl Store<'_> {
 
     /// Writes several rows, and returns how many were written.
     async fn save_rows(&mut self, rows: &[RowId], changes: &[RowWrite], xid: i64) -> Result<usize, sqlx::Error> {
-        let [(ephemeral, ephemeral_values), (durable, durable_values)] = by_table(rows, changes);
-        let written = self
-            .fetch(query_file!(
-                "src/store/sql/save_rows.sql",
-                columns::part(&rows[changes[0].row]),
-                &ephemeral.names as &[&str],
-                &ephemeral.keys as &[&str],
-                &ephemeral.shards,
-                &ephemeral_values.amounts,
-                &ephemeral_values.instants as &[Timestamp],
-                &ephemeral_values.full_at as &[Timestamp],
-                &durable.names as &[&str],
-                &durable.keys as &[&str],
-                &durable.shards,
-                &durable_values.amounts,
-                &durable_values.instants as &[Timestamp],
-                &durable_values.full_at as &[Timestamp],
-                xid,
-                &ephemeral_values.lists.numbers,
-                &ephemeral_values.lists.firsts as &[Option<i32>],
-                &ephemeral_values.lists.lasts as &[Option<i32>],
-                &durable_values.lists.numbers,
-                &durable_values.lists.firsts as &[Option<i32>],
-                &durable_values.lists.lasts as &[Option<i32>]
-            ))
-            .await?;
-        let written: i64 = written.first().ok_or(sqlx::Error::RowNotFound)?.try_get(0)?;
-        usize::try_from(written).map_err(|error| sqlx::Error::Decode(error.into()))
+        save!(self, rows, changes, xid, "src/store/sql/save_rows.sql")
     }
 
+    /// Writes rows and calls, and returns how many were written.
     async fn save_rows_and_calls(
         &mut self,
-        rows: &[RowId],
+        held: &Held<'_>,
         changes: &[RowWrite],
-        names: &[CallId],
         calls: &[CallWrite],
         xid: i64,
     ) -> Result<usize, sqlx::Error> {
         let new = CallColumns::of(calls.iter().filter_map(CallWrite::row));
         let read: Vec<_> = calls.iter().filter(|call| call.row().is_none()).collect();
-        let of_read = || read.iter().map(|call| &names[call.name()]);
+        let of_read = || read.iter().map(|call| &held.names[call.name()]);
         let limits: Vec<_> = of_read().map(CallId::name).collect();
         let keys: Vec<_> = of_read().map(|name| name.key().as_str()).collect();
         let ids: Vec<_> = of_read().map(CallId::id).collect();
         let kept: Vec<_> = read.iter().map(|call| matches!(call, CallWrite::Use { .. })).collect();
-        let [(ephemeral, ephemeral_values), (durable, durable_values)] = by_table(rows, changes);
-        let written = self
-            .fetch(query_file!(
-                "src/store/sql/save_calls.sql",
-                columns::part(&rows[changes[0].row]),
-                &ephemeral.names as &[&str],
-                &ephemeral.keys as &[&str],
-                &ephemeral.shards,
-                &ephemeral_values.amounts,
-                &ephemeral_values.instants as &[Timestamp],
-                &ephemeral_values.full_at as &[Timestamp],
-                &durable.names as &[&str],
-                &durable.keys as &[&str],
-                &durable.shards,
-                &durable_values.amounts,
-                &durable_values.instants as &[Timestamp],
-                &durable_values.full_at as &[Timestamp],
-                xid,
-                &ephemeral_values.lists.numbers,
-                &ephemeral_values.lists.firsts as &[Option<i32>],
-                &ephemeral_values.lists.lasts as &[Option<i32>],
-                &durable_values.lists.numbers,
-                &durable_values.lists.firsts as &[Option<i32>],
-                &durable_values.lists.lasts as &[Option<i32>],
-                &limits as &[&str],
-                &keys as &[&str],
-                &ids as &[&str],
-                &kept,
-                &new.names as &[&str],
-                &new.keys as &[&str],
-                &new.ids as &[&str],
-                &new.asked,
-                &new.charges,
-                &new.charged_at as &[Timestamp],
-                &new.lapses_at as &[Option<Timestamp>],
-                &new.kept_until as &[Timestamp],
-                &new.used,
-                &new.answers as &[Option<String>]
-            ))
-            .await?;
-        let written: i64 = written.first().ok_or(sqlx::Error::RowNotFound)?.try_get(0)?;
-        usize::try_from(written).map_err(|error| sqlx::Error::Decode(error.into()))
+        save!(
+            self,
+            held.rows,
+            changes,
+            xid,
+            "src/store/sql/save_calls.sql",
+            &limits as &[&str],
+            &keys as &[&str],
+            &ids as &[&str],
+            &kept,
+            &new.names as &[&str],
+            &new.keys as &[&str],
+            &new.ids as &[&str],
+            &new.asked,
+            &new.charges,
+            &new.charged_at as &[Timestamp],
+            &new.lapses_at as &[Option<Timestamp>],
+            &new.kept_until as &[Timestamp],
+            &new.used,
+            &new.answers as &[Option<String>]
+        )
     }
 
     /// The transaction, if a statement can compare it with its own. On Citus it cannot: each node counts its own
     /// transactions.
     pub(super) fn provable(&self, xid: i64) -> Option<i64> {
-        (!self.backend.parts.is_distributed()).then_some(xid)
+        (!self.is_distributed()).then_some(xid)
     }
 }
 

@@ -51,9 +51,9 @@ impl Store<'_> {
     /// Deletes the calls between two places that have not needed to be known for a margin, and that no transaction
     /// holds. Returns how many it deleted.
     pub(crate) async fn forget_calls(&mut self, [from, to]: [Ctid; 2], margin: Duration) -> Result<u64, Error> {
-        let (from, to, at) = (from.to_string(), to.to_string(), self.at);
+        let (from, to) = (from.to_string(), to.to_string());
         let statement =
-            query_file!("src/store/sql/forget_calls.sql", &from, &to, at as Option<Timestamp>, micros(margin));
+            query_file!("src/store/sql/forget_calls.sql", &from, &to, self.at as Option<Timestamp>, micros(margin));
         let deleted = self.fetch(statement).await.map_err(|source| unswept("tollgate.calls", source))?;
         Ok(deleted.len() as u64)
     }
@@ -66,7 +66,7 @@ impl Store<'_> {
         most: u32,
         margin: Duration,
     ) -> Result<FullRows, Error> {
-        let (from, to, at) = (from.to_string(), to.to_string(), self.at);
+        let (from, to) = (from.to_string(), to.to_string());
         let rows = fetch!(
             self,
             table,
@@ -75,7 +75,7 @@ impl Store<'_> {
             &from,
             &to,
             i64::from(most),
-            at as Option<Timestamp>,
+            self.at as Option<Timestamp>,
             micros(margin)
         );
         let read = |rows: Vec<PgRow>| FullRows::read(rows.first().ok_or(sqlx::Error::RowNotFound)?);

@@ -4,54 +4,21 @@
 pub(crate) fn missing(present: &[(String, String, String)]) -> Option<(&'static str, &'static str)> {
     TABLES.iter().find_map(|(table, persistence, columns)| {
         let found = |column: &str| present.iter().any(|(t, c, p)| t == table && c == column && p == persistence);
-        columns.iter().find(|column| !found(column)).map(|column| (*table, *column))
+        columns.split(' ').find(|column| !found(column)).map(|column| (*table, column))
     })
 }
 
 /// The tables, whether each is logged (`p`) or not (`u`), and their columns.
-const TABLES: [(&str, &str, &[&str]); 5] = [
-    ("ephemeral", "u", &OF_ROWS),
-    ("durable", "p", &OF_ROWS),
-    ("calls", "p", &OF_CALLS),
-    ("limits", "p", &OF_LIMITS),
-    ("overrides", "p", &OF_OVERRIDES),
+const TABLES: [(&str, &str, &str); 5] = [
+    ("ephemeral", "u", OF_ROWS),
+    ("durable", "p", OF_ROWS),
+    ("calls", "p", "part name key id asked charges answer charged_at reported lapses_at kept_until used"),
+    ("limits", "p", "name kind rate period capacity max_reserved start resolution shards storage flow"),
+    ("overrides", "p", OF_OVERRIDES),
 ];
-const OF_ROWS: [&str; 8] = ["part", "name", "key", "shard", "value", "ts", "full_at", "list"];
-const OF_CALLS: [&str; 12] = [
-    "part",
-    "name",
-    "key",
-    "id",
-    "asked",
-    "charges",
-    "answer",
-    "charged_at",
-    "reported",
-    "lapses_at",
-    "kept_until",
-    "used",
-];
-
-const OF_LIMITS: [&str; 11] =
-    ["name", "kind", "rate", "period", "capacity", "max_reserved", "start", "resolution", "shards", "storage", "flow"];
-
-const OF_OVERRIDES: [&str; 15] = [
-    "name",
-    "key",
-    "label",
-    "effect",
-    "kind",
-    "rate",
-    "period",
-    "capacity",
-    "max_reserved",
-    "starts_at",
-    "ends_at",
-    "reason",
-    "set_by",
-    "set_at",
-    "forgotten_at",
-];
+const OF_OVERRIDES: &str = "name key label effect kind rate period capacity max_reserved starts_at ends_at reason \
+                            set_by set_at forgotten_at";
+const OF_ROWS: &str = "part name key shard value ts full_at list";
 
 /// Asks which columns there are. It takes no right on the tables.
 pub(crate) const PRESENT: &str = "

@@ -61,7 +61,7 @@ pub struct Lease {
 /// The task that renews a lease.
 #[derive(Debug)]
 struct Keeper {
-    held: watch::Receiver<Held>,
+    held: watch::Receiver<Renewed>,
     /// Until when it renews the lease; `None` for as long as the holder lives.
     until: Arc<Mutex<Option<Instant>>>,
     task: JoinHandle<Result<(), Error>>,
@@ -71,7 +71,7 @@ struct Keeper {
 
 /// A lease after its last renewal.
 #[derive(Clone, Debug)]
-struct Held {
+struct Renewed {
     receipt: Receipt,
     /// When its holder must have stopped.
     deadline: Instant,
@@ -86,7 +86,7 @@ impl Lease {
         let keeper = shortest.zip(ends).map(|(lease, ends)| {
             // For a lease of a repeated grant, a part of the time has passed.
             let left = span(grant.observed_at, ends).min(lease);
-            let (renewed, held) = watch::channel(Held { receipt, deadline: deadline(sent, left) });
+            let (renewed, held) = watch::channel(Renewed { receipt, deadline: deadline(sent, left) });
             let (kept, given_up) = oneshot::channel();
             let due = gate.renewal_tick(sent + left / 3, lease);
             let closed = gate.inner.shared.closed.subscribe();
@@ -160,7 +160,7 @@ struct Renewals {
     gate: Gate,
     lease: Duration,
     due: Instant,
-    held: watch::Sender<Held>,
+    held: watch::Sender<Renewed>,
     until: Arc<Mutex<Option<Instant>>>,
 }
 
@@ -220,7 +220,7 @@ impl Renewals {
             let receipt = held.borrow().receipt.clone();
             let error = match gate.renew(&receipt).await {
                 Ok(receipt) => {
-                    held.send_replace(Held { receipt, deadline: deadline(sent, *lease) });
+                    held.send_replace(Renewed { receipt, deadline: deadline(sent, *lease) });
                     *due = gate.renewal_tick(sent + *lease / 3, *lease);
                     continue;
                 }
@@ -242,7 +242,7 @@ impl Renewals {
 /// Releases leases together. If one of several is lost, it releases the others one by one.
 async fn release_each(
     gate: &Gate,
-    Held { receipt, deadline }: Held,
+    Renewed { receipt, deadline }: Renewed,
     closed: &mut watch::Receiver<bool>,
 ) -> Result<(), Error> {
     let released = release(gate, &receipt, deadline, closed).await;

@@ -74,28 +74,28 @@ impl Outage {
 
     /// A statement was not answered in time.
     pub(super) fn suspect(self: &Arc<Self>, error: &Error) {
-        let mut is_first = false;
-        self.state.send_if_modified(|state| {
-            is_first = matches!(state, Health::Fine);
-            if is_first {
+        self.ask_if_first(error.clone().of_calls_behind(), |state| {
+            if matches!(state, Health::Fine) {
                 *state = Health::Suspected;
             }
             false
         });
-        if is_first {
-            self.ask(error.clone().of_calls_behind());
-        }
     }
 
     /// Neither the pool nor a connection beside it was answered, or two connections were closed at once.
     pub(super) fn confirm(self: &Arc<Self>, error: &Error) {
+        self.ask_if_first(error.clone(), |state| state.know(error));
+    }
+
+    /// Changes the state, and starts the task if the server was fine.
+    fn ask_if_first(self: &Arc<Self>, error: Error, change: impl FnOnce(&mut Health) -> bool) {
         let mut is_first = false;
         self.state.send_if_modified(|state| {
             is_first = matches!(state, Health::Fine);
-            state.know(error)
+            change(state)
         });
         if is_first {
-            self.ask(error.clone());
+            self.ask(error);
         }
     }
 

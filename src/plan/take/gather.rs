@@ -1,6 +1,6 @@
 //! Adds the requests of a call up to items: each limit and key occurs once in an alternative.
 //!
-//! A call without alternatives and splits has one alternative. `Ledger::take` charges the first one that its rows grant.
+//! A call without alternatives and splits has one alternative. `Ledger::take` charges the first that its rows grant.
 
 use std::cell::LazyCell;
 use std::collections::HashMap;
