@@ -5,7 +5,9 @@ use super::account::{Account, Portion, Shard};
 use super::ask::Ask;
 use super::decide::TooDeep;
 use super::state::{List, State, saturate, wide};
+use super::terms::Terms;
 use crate::tokens::Tokens;
+use crate::values::timestamp::Timestamp;
 
 impl Account<'_> {
     /// Gives tokens back, to the emptiest row first, each up to its share of the capacity.
@@ -125,5 +127,32 @@ impl Shard {
         let full_at = if by < 0 { full_at.max(self.terms.leaves_at(self.refilled.ts)) } else { full_at };
         let next = State { value: saturate(wide(self.read.value) + by), full_at, list: List::None, ..self.read };
         Some(Portion { shard: self.index, next, taken: saturate(-by) })
+    }
+}
+
+/// Tokens that were charged for calls to come, and were not spent.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub struct Rest {
+    /// The number of tokens.
+    pub tokens: Tokens,
+    /// The row's own instant after the charge. For a row with steps it lies before the instant of the charge.
+    pub stood_at: Timestamp,
+    /// The instant from which on no tokens are given back.
+    pub until: Timestamp,
+}
+
+impl Rest {
+    /// The rest less the tokens that time has brought back: the row has gained these in place of the rest.
+    ///
+    /// To give back all of it would bank that gain. Say the rate is one a second. A token is taken ahead at 0 and given
+    /// back in full at 1, when the row has gained another: two can be spent at once.
+    pub(crate) fn owed(&self, terms: &Terms, now: Timestamp) -> Tokens {
+        if now >= self.until {
+            return Tokens::ZERO;
+        }
+        let row = State::new(Tokens::ZERO, self.stood_at);
+        let row = terms.stood_still(&row, now).unwrap_or(row);
+        let (gained, _) = terms.gained(&row, now.max(row.ts));
+        saturate((wide(self.tokens) - gained).max(0))
     }
 }

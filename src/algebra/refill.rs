@@ -16,10 +16,9 @@
 //!   gets 9 000 more each time.
 
 use super::months;
-use super::pause::Pause;
 use super::period::longest;
 use super::state::{Entry, List, State, div_ceil, saturate, wide};
-use super::terms::{Flow, Terms};
+use super::terms::{Flow, Pause, Terms};
 use crate::tokens::Tokens;
 use crate::values::timestamp::Timestamp;
 

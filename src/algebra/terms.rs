@@ -1,7 +1,6 @@
 use std::time::Duration;
 
 use super::months;
-use super::pause::Pause;
 use super::state::{List, State, wide};
 use crate::answer::receipt::ChargeKind;
 use crate::key::Key;
@@ -167,6 +166,22 @@ impl Terms {
     /// Whether either the row or these terms are money, and the other is not.
     pub(crate) fn mixes_money(&self, row: &State) -> bool {
         row.mixes_money(self.flow == Flow::Wallet)
+    }
+}
+
+/// A span in which a limit was paused. It brings a token bucket nothing, so that no burst follows it.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub struct Pause {
+    /// When it began.
+    pub from: Timestamp,
+    /// When it ends.
+    pub until: Timestamp,
+}
+
+impl Pause {
+    /// Whether it still counts: while it lasts, and as long again.
+    pub(crate) fn is_remembered(self, now: Timestamp) -> bool {
+        now >= self.from && now.micros() - self.until.micros() < self.until.micros() - self.from.micros()
     }
 }
 

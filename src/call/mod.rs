@@ -1,7 +1,6 @@
 mod alternatives;
 mod fault;
 mod id;
-mod plain;
 mod request;
 mod stored;
 
@@ -16,7 +15,7 @@ pub use fault::CallError;
 pub use id::CallId;
 use id::span_fault;
 pub(crate) use id::{Drawn, Keeping, Once};
-pub(crate) use plain::Plain;
+pub(crate) use request::Plain;
 pub use request::Request;
 pub use stored::{Given, StoredCall};
 

@@ -9,8 +9,8 @@ use super::quoted::{ENTER, LEAVE, of_transaction};
 use super::script::take_lock;
 use super::strangers::Leftover;
 use super::{
-    HISTORY, MigrateError, Migration, Status, ask, block, functions, history, refuse_edited, rights, runner, strangers,
-    tables,
+    HISTORY, MigrateError, Migration, Status, ask, block, functions, history, refuse_damaged, refuse_edited, rights,
+    runner, strangers,
 };
 
 /// Applies, checks and prints the migrations, for whom the schema belongs to.
@@ -101,7 +101,7 @@ impl Migrator {
         if let Some(missing) = pending.into_iter().next() {
             return Err(MigrateError::Missing(missing));
         }
-        tables::refuse_damaged(conn).await?;
+        refuse_damaged(conn).await?;
         // A function of somebody else beside one of ours would count as an edit of it.
         rights::refuse_wrong(conn, self).await?;
         // A newer release may have given the functions another text.

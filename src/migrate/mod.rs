@@ -24,7 +24,6 @@ mod quoted;
 mod rights;
 mod script;
 mod strangers;
-mod tables;
 
 use std::hash::{Hash, Hasher};
 
@@ -35,6 +34,7 @@ use sqlx::postgres::PgRow;
 use sqlx::{AssertSqlSafe, FromRow, PgConnection, Row};
 use time::format_description::well_known::Rfc3339;
 
+use crate::values::schema;
 pub use distribute::{Buckets, DEFAULT_PARTS, distribute, part_numbers, parts, undistribute};
 use driver::OverSqlx;
 pub use error::MigrateError;
@@ -179,6 +179,15 @@ async fn ask(conn: &mut PgConnection, question: &str, step: &'static str) -> Res
 /// Runs statements of PL/pgSQL.
 async fn block(conn: &mut PgConnection, block: &str) -> Result<(), sqlx::Error> {
     sqlx::raw_sql(AssertSqlSafe(format!("do $tollgate$ begin {block} end $tollgate$"))).execute(conn).await.map(drop)
+}
+
+/// Refuses tables that lack a column, or are not logged as they should be.
+async fn refuse_damaged(conn: &mut PgConnection) -> Result<(), MigrateError> {
+    let present = rows(conn, schema::PRESENT.to_owned(), "read the catalogue").await?;
+    match schema::missing(&present) {
+        Some((table, column)) => Err(MigrateError::Damaged { table, column }),
+        None => Ok(()),
+    }
 }
 
 /// Replaces refinery's own check. Any crate of the host application can turn refinery's feature `int8-versions` on,

@@ -2,13 +2,13 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use chrono::{DateTime, Utc};
-use sqlx::PgPool;
+use sqlx::{PgConnection, PgPool, Row};
 use tokio::runtime::Handle;
 use tokio::time::timeout;
 
-use super::{StartError, Tasks, Tollgate, definitions, tables};
+use super::{StartError, Tasks, Tollgate, definitions};
 use crate::MINUTE;
-use crate::error::chain;
+use crate::error::{SetupFault, chain};
 use crate::gate::{Gate, GateBuilder};
 use crate::limit::{self, Limit};
 use crate::limiter::Limiter;
@@ -16,6 +16,7 @@ use crate::overrides::Overrides;
 use crate::parts::Parts;
 use crate::store::session::{self, Right};
 use crate::sweeper::Sweeper;
+use crate::values::schema;
 
 /// The settings of a [`Tollgate`]; made by [`Tollgate::builder`]. Every setting has a default that suits most services.
 #[derive(Debug)]
@@ -164,13 +165,31 @@ impl TollgateBuilder {
 /// Looks at the tables, publishes the definitions, and reads the overrides for the first time.
 async fn read(pool: &PgPool, limits: &[Limit]) -> Result<(Parts, Overrides), StartError> {
     let mut session = session::take(pool, Right::OVERRIDES).await?;
-    let parts = tables::read(&mut session).await?;
+    let parts = parts(&mut session).await?;
     if !limits.is_empty() {
         definitions::publish(&mut session, limits).await;
     }
     session.finished();
     drop(session);
     Ok((parts, Overrides::watched(pool.clone()).await?))
+}
+
+/// Fails if the tables lack a column. Returns the number of their parts. The service may not read their history. By the simple protocol, which no pooler takes
+/// apart.
+async fn parts(conn: &mut PgConnection) -> Result<Parts, StartError> {
+    let columns = sqlx::raw_sql(schema::PRESENT).fetch_all(&mut *conn).await?;
+    let columns = columns.iter().map(|row| Ok((row.try_get(0)?, row.try_get(1)?, row.try_get(2)?)));
+    let columns = columns.collect::<Result<Vec<_>, sqlx::Error>>()?;
+    if let Some((table, column)) = schema::missing(&columns) {
+        let source = sqlx::Error::ColumnNotFound(format!("tollgate.{table}.{column}"));
+        return Err(StartError::Setup { fault: SetupFault::Schema, source: source.into() });
+    }
+    let parts = sqlx::raw_sql(include_str!("../store/sql/parts.sql")).fetch_one(conn).await?;
+    let parts: i32 = parts.try_get(0)?;
+    Parts::read(parts).ok_or_else(|| {
+        let source = sqlx::Error::Configuration(format!("they have {parts} parts").into());
+        StartError::Setup { fault: SetupFault::WrongParts, source: source.into() }
+    })
 }
 
 /// One for the reading of overrides, one for the sweep, and one for what lapses: none waits for another.

@@ -3,7 +3,6 @@
 mod builder;
 mod definitions;
 mod error;
-mod tables;
 
 use std::sync::{Arc, Mutex};
 use std::time::Duration;

@@ -11,8 +11,6 @@ mod hold;
 
 mod wait;
 
-mod stream;
-
 mod operate;
 
 use tokio::runtime::Handle;
