@@ -115,7 +115,10 @@ impl Simulation {
 
     /// The plan of a call under the cuts of its limits.
     fn plan_of(&self, verb: Verb, at: Timestamp, draw: &dyn Fn() -> u128) -> Result<Plan, Error> {
-        Plan::under([verb], &Under { overrides: Some(&|limit, _| self.rows.applied(limit, at)), draw, ..Under::NOTHING })
+        Plan::under(
+            [verb],
+            &Under { overrides: Some(&|limit, _| self.rows.applied(limit, at)), draw, ..Under::NOTHING },
+        )
     }
 
     /// Sends a call that was granted to the service. If it fails there, that is a report of trouble to all limits that

@@ -8,17 +8,27 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use crate::pgbouncer;
 use crate::world::{CITUS_URL, DISTRIBUTED, POOLER};
 
-/// The core of the suite, in a process in which all tables have parts and all code under test goes through a pooler that
-/// does not follow named statements, if one is installed: neither setting knows of the other, so one run tells of both.
-/// So do `conformance::`, `gate::memory::refusals::` and `gate::promise::`, which take two minutes more:
-/// `TOLLGATE_TEST_DISTRIBUTED=1 ./dev test conformance::`, or `TOLLGATE_TEST_POOLER=1`.
+/// The core of the suite, in a process in which all tables have parts. So do `conformance::`,
+/// `gate::memory::refusals::` and `gate::promise::`, which take two minutes more:
+/// `TOLLGATE_TEST_DISTRIBUTED=1 ./dev test conformance::`.
+#[test]
+fn the_core_suite_passes_with_parts() {
+    if !is_nested() {
+        run_core_suite(REST, |command| command);
+    }
+}
+
+/// The half of it in which callers ask, also through a pooler that does not follow named statements, if one is
+/// installed: neither setting knows of the other, so one run tells of both.
 #[test]
 fn the_core_suite_passes_with_parts_through_a_pooler() {
     if is_nested() {
         return;
     }
-    let dropped = ["a_call_dropped_anywhere_and_rolled_back", "a_call_of_a_gate_dropped_anywhere"];
-    run_core_suite(dropped, |command| if pgbouncer::is_missing() { command } else { command.env(POOLER, "1") });
+    // They take long, and send no statement that the rest does not.
+    let long = ["--skip", "gate::batch::contention", "--skip", "shards::contention"];
+    let args = ASKING.into_iter().chain(long);
+    run_core_suite(args, |command| if pgbouncer::is_missing() { command } else { command.env(POOLER, "1") });
 }
 
 /// The same where the parts lie on the nodes of a cluster whose nodes trust each other.
@@ -62,7 +72,8 @@ fn the_core_suite_passes_on_citus() {
         .chain(&by_node)
         .chain(&by_order)
         .flat_map(|test| ["--skip", test]);
-    run_core_suite(more.into_iter().chain(on_citus_alone).chain(skipped), |command| command.env("DATABASE_URL", url));
+    let args = ASKING.into_iter().chain(REST).chain(more).chain(on_citus_alone).chain(skipped);
+    run_core_suite(args, |command| command.env("DATABASE_URL", url));
 }
 
 /// The storm over that cluster. It kills the nodes, coordinator and workers, which must run on Linux and be nobody's
@@ -106,11 +117,20 @@ fn is_nested() -> bool {
     [DISTRIBUTED, POOLER].into_iter().any(|chosen| std::env::var_os(chosen).is_some())
 }
 
-fn run_core_suite<'a>(more: impl IntoIterator<Item = &'a str>, on: impl FnOnce(&mut Command) -> &mut Command) {
+/// Together the core of the suite.
+const ASKING: [&str; 5] = ["consume::", "contention::", "gate::verbs::agreement::", "receipts::", "transactions::"];
+const REST: [&str; 7] = [
+    "each::",
+    "first_of::",
+    "gate::batch::contention",
+    "gate::memory::prefetch::",
+    "gate::memory::slices::",
+    "overrides::",
+    "shards::",
+];
+
+fn run_core_suite<'a>(args: impl IntoIterator<Item = &'a str>, on: impl FnOnce(&mut Command) -> &mut Command) {
     let mut command = Command::new(std::env::current_exe().unwrap());
-    command.args(["consume::", "contention::", "each::", "first_of::", "gate::verbs::agreement::"]);
-    command.args(["gate::memory::prefetch::", "gate::memory::slices::", "overrides::", "receipts::", "shards::"]);
-    command.arg("transactions::");
     // They count statements, hold one of a certain number, or name what fails: here it is another. The library does not
     // notice that a transaction of sqlx is ended by hand.
     let other = [
@@ -136,7 +156,7 @@ fn run_core_suite<'a>(more: impl IntoIterator<Item = &'a str>, on: impl FnOnce(&
     for skipped in other.iter().chain(&by_hand).chain(&long) {
         command.args(["--skip", skipped]);
     }
-    run_nested(on(command.args(more).args(["--test-threads", "2"])));
+    run_nested(on(command.args(args).args(["--test-threads", "2"])));
 }
 
 /// Runs tests with parts, and returns their output.
