@@ -9,8 +9,8 @@
 -- defined. Returns the slow-down that counts.
 create or replace function tollgate.slow_down(limit_name text, key text default null, every_key bool default false,
                                               percent int4 default 65, least_percent int4 default 5,
-                                              recovers interval default '1 minute', cool_down interval default '2 seconds',
-                                              forgets interval default null)
+                                              recovers interval default '1 minute',
+                                              cool_down interval default '2 seconds', forgets interval default null)
 returns tollgate.override
 language plpgsql security definer set search_path = pg_catalog, pg_temp set row_security = off as $$
 #variable_conflict use_variable
