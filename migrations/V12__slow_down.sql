@@ -1,5 +1,5 @@
--- `slow_down` tolerates three reports, where it was two, and a cut leaves 65 % of the rate, where it was 70: at 40 calls
--- a second one stray failure in a hundred cut the rate once a minute. The rest is as V11 had it.
+-- `slow_down` tolerates three reports, where it was two, and a cut leaves 65 % of the rate, where it was 70: at 40
+-- calls a second, one stray failure in a hundred cut the rate once a minute. The rest is as V11 had it.
 
 -- Reports that a call to the other side failed. A few that fail are tolerated: the row counts them, and leaves the
 -- whole rate, or what it left. One more is trouble: the limit keeps a share of the rate that it has now, and its rate
