@@ -105,7 +105,10 @@ impl SlowedRate {
     #[must_use]
     pub fn applied(self, limit: &Limit, now: Timestamp) -> Option<AppliedOverride> {
         let share = self.share_at(now)?;
-        Some(AppliedOverride { numbers: Some(limit.slowed(share)?), share: Some(share), ..AppliedOverride::default() })
+        let slowed = limit.slowed(share)?;
+        let whole = (slowed.most() < limit.most()).then(|| (limit.clone(), self.ends_at));
+        let (numbers, label) = (Some(slowed), AppliedOverride::SLOW_DOWN.to_owned());
+        Some(AppliedOverride { numbers, share: Some(share), whole, label, ..AppliedOverride::default() })
     }
 }
 

@@ -6,8 +6,9 @@ use std::time::Duration;
 use proptest::collection::vec;
 use proptest::option;
 use proptest::prelude::*;
-use tollgate::SlowDown;
-use tollgate::plan::SlowedRate;
+use tollgate::algebra::Timestamp;
+use tollgate::plan::{Answer, Plan, SlowedRate, Under, Verb};
+use tollgate::{Key, Limit, MINUTE, Reason, SlowDown};
 
 use crate::world::at;
 
@@ -39,6 +40,18 @@ fn a_rate_grows_back_from_the_end_of_a_pause() {
     assert_eq!(shares(later, [9, 30, 35]), [Some(850_000), Some(850_000), Some(925_000)]);
     assert_eq!(shares(later, [39, 40, 41]), [Some(985_000), None, None]);
     assert_eq!(at_once.paused(at(10 * SECOND), at(20 * SECOND)), at_once, "one that ends sooner changes nothing");
+}
+
+/// Of four slots two are left for 18 seconds.
+#[test]
+fn a_call_that_costs_more_than_the_smaller_n_waits_for_the_whole() {
+    let cut = SlowedRate::reported(None, &SlowDown::new(), Duration::ZERO, at(0));
+    let slowed = |limit: &Limit, _: &Key| cut.applied(limit, at(0));
+    let call = Verb::consume(Limit::concurrency("slots", 4, MINUTE).key("k").cost(4));
+    let plan = Plan::under([call], &Under { overrides: &slowed, ..Under::NOTHING }).unwrap();
+    let answer = plan.decide(&[None], &[], at(0)).answers.pop().unwrap().unwrap();
+    let Answer::Denied(denied) = answer else { panic!("{answer:?}") };
+    assert_eq!((denied.reason, denied.retry_at.map(Timestamp::from)), (Reason::Leased, Some(cut.ends_at)));
 }
 
 /// Reporters with numbers of their own, each some microseconds after the one before; some have it paused.
