@@ -48,7 +48,7 @@ fn a_call_that_costs_more_than_the_smaller_n_waits_for_the_whole() {
     let cut = SlowedRate::reported(None, &SlowDown::new(), Duration::ZERO, at(0));
     let slowed = |limit: &Limit, _: &Key| cut.applied(limit, at(0));
     let call = Verb::consume(Limit::concurrency("slots", 4, MINUTE).key("k").cost(4));
-    let plan = Plan::under([call], &Under { overrides: &slowed, ..Under::NOTHING }).unwrap();
+    let plan = Plan::under([call], &Under { overrides: Some(&slowed), ..Under::NOTHING }).unwrap();
     let answer = plan.decide(&[None], &[], at(0)).answers.pop().unwrap().unwrap();
     let Answer::Denied(denied) = answer else { panic!("{answer:?}") };
     assert_eq!((denied.reason, denied.retry_at.map(Timestamp::from)), (Reason::Leased, Some(cut.ends_at)));
