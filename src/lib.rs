@@ -136,7 +136,7 @@ use std::time::Duration;
 pub use answer::balance::Balance;
 pub use answer::decision::{Decision, Denied, DeniedBy, Grant, Reason, Reservation, Source};
 pub use answer::receipt::{Charge, Receipt};
-pub use answer::standing::{CrossedError, Each, Standing, Standings};
+pub use answer::standing::{CrossedError, Standing, Standings};
 pub use call::{Call, CallError, Request, first_of, split};
 pub use error::{Error, FitError, SetupFault, Step};
 #[cfg(feature = "postgres")]

@@ -6,7 +6,7 @@ use chrono::{DateTime, Utc};
 use serde::{Deserialize, Serialize};
 
 use crate::answer::receipt::Receipt;
-use crate::answer::standing::{Each, Standings};
+use crate::answer::standing::Standings;
 use crate::key::Key;
 use crate::tokens::Tokens;
 use crate::values::lean::lean;
@@ -182,14 +182,14 @@ pub struct Denied {
     /// The source of the decision.
     pub source: Source,
     /// The other limits that refused the same call. None of them has a longer wait.
-    pub others: Each<DeniedBy>,
+    pub others: Box<[DeniedBy]>,
     /// Where each limit of the call stands, whether it refused or not. After a refusal from memory, only the limits
     /// that refused.
     #[serde(default)]
     pub standings: Standings,
     /// The refusals of the other alternatives, for a caller that waits for any of them.
     #[serde(skip)]
-    pub(crate) beside: Each<Self>,
+    pub(crate) beside: Box<[Self]>,
 }
 
 impl Denied {
@@ -234,7 +234,7 @@ impl Denied {
             source,
             others,
             standings,
-            beside: Each::default(),
+            beside: Box::default(),
         })
     }
 }

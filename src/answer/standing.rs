@@ -1,7 +1,5 @@
-use std::ops::Deref;
-
 use chrono::{DateTime, Utc};
-use serde::{Deserialize, Serialize, Serializer};
+use serde::Deserialize;
 
 use crate::key::Key;
 use crate::limit::{Limit, LimitKind};
@@ -140,71 +138,10 @@ pub(crate) fn fell_below(limit: &Limit, share: f64, fall: Option<(Tokens, Tokens
     Ok(fall.is_some_and(|(before, after)| scaled(after) < edge && edge <= scaled(before)))
 }
 
-/// Where the limits of one call stand after it, in the order asked: a slice of [`Standing`].
+/// Where the limits of one call stand after it, in the order asked.
 ///
 /// Empty in answers that were given without the database, unless they were counted in memory.
-pub type Standings = Each<Standing>;
-
-/// A slice with one entry for each limit of an answer.
-#[derive(Clone, Debug, Deserialize, Eq, PartialEq)]
-#[serde(from = "Vec<T>")]
-pub struct Each<T>(
-    #[expect(
-        clippy::box_collection,
-        reason = "one pointer: with three, `Result<_, Denied>` is larger than clippy allows"
-    )]
-    Option<Box<Vec<T>>>,
-);
-
-impl<T> Default for Each<T> {
-    fn default() -> Self {
-        Self(None)
-    }
-}
-
-impl<T> Deref for Each<T> {
-    type Target = [T];
-
-    fn deref(&self) -> &[T] {
-        self.0.as_deref().map_or(&[], Vec::as_slice)
-    }
-}
-
-impl<T> From<Vec<T>> for Each<T> {
-    fn from(each: Vec<T>) -> Self {
-        Self((!each.is_empty()).then(|| Box::new(each)))
-    }
-}
-
-impl<T> FromIterator<T> for Each<T> {
-    fn from_iter<I: IntoIterator<Item = T>>(each: I) -> Self {
-        Vec::from_iter(each).into()
-    }
-}
-
-impl<T> IntoIterator for Each<T> {
-    type Item = T;
-    type IntoIter = std::vec::IntoIter<T>;
-
-    fn into_iter(self) -> Self::IntoIter {
-        self.0.map_or_else(Vec::new, |each| *each).into_iter()
-    }
-}
-
-impl<'s, T> IntoIterator for &'s Each<T> {
-    type Item = &'s T;
-    type IntoIter = std::slice::Iter<'s, T>;
-
-    fn into_iter(self) -> Self::IntoIter {
-        self.iter()
-    }
-}
-
-impl<T: Serialize> Serialize for Each<T> {
-    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        (**self).serialize(serializer)
-    }
-}
+pub type Standings = Box<[Standing]>;
 
 /// Whole tokens, rounded down; 0 for a debt.
 pub(crate) fn whole(tokens: Tokens) -> u64 {
