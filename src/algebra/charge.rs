@@ -33,6 +33,7 @@
 
 use super::state::{Entry, List, State, div_ceil, saturate, wide};
 use crate::answer::receipt::{Charge, ChargeKind};
+use crate::error::FitError;
 use crate::tokens::Tokens;
 use crate::values::timestamp::Timestamp;
 
@@ -45,27 +46,18 @@ pub(crate) struct Settled {
     pub(crate) kept: Tokens,
 }
 
-/// Why a charge cannot be settled.
-#[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub(crate) enum Unsettled {
-    /// Either the row or the charge is money, and the other is not.
-    MixedMoney,
-    TooDeep,
-    TooLarge,
-}
-
 impl Charge {
     /// Brings the charge to its actual cost, on the row as it was read and under no definition. The next reader of the
     /// row refills and cuts it.
     ///
     /// A row that is missing, or counts as missing, gets nothing back, because it is full; but a missing wallet is
     /// empty. Tokens used beyond the charge count from the row's last write on, or from now on if there is no such row.
-    pub(crate) fn settle(&self, row: Option<&State>, clock: Timestamp, actual: Tokens) -> Result<Settled, Unsettled> {
+    pub(crate) fn settle(&self, row: Option<&State>, clock: Timestamp, actual: Tokens) -> Result<Settled, FitError> {
         let is_money = self.kind == ChargeKind::Wallet;
         let now = row.map_or(clock, |row| row.ts.max(clock));
         let row = row.filter(|row| !row.is_over(clock));
         if row.is_some_and(|row| row.mixes_money(is_money)) {
-            return Err(Unsettled::MixedMoney);
+            return Err(FitError::MixedMoney);
         }
         let back = wide(self.cost) - wide(actual);
         let next = match row {
@@ -90,7 +82,7 @@ impl Charge {
         State { list, ..State::new(Tokens::ZERO, ts).full_at(ts) }
     }
 
-    fn given_back(&self, row: &State, clock: Timestamp, back: i128) -> Result<Settled, Unsettled> {
+    fn given_back(&self, row: &State, clock: Timestamp, back: i128) -> Result<Settled, FitError> {
         let until = self.until.unwrap_or(self.ready_at);
         let mut next = row.clone();
         let back = match (self.kind, &mut next.list) {
@@ -124,7 +116,7 @@ impl Charge {
         Ok(Settled { next: Some(next), kept: saturate(wide(self.cost) - back) })
     }
 
-    fn overdrawn(&self, row: State, clock: Timestamp, more: i128) -> Result<State, Unsettled> {
+    fn overdrawn(&self, row: State, clock: Timestamp, more: i128) -> Result<State, FitError> {
         let mut next = State { value: moved_by(row.value, -more)?, ..row };
         match (self.kind, &mut next.list) {
             (ChargeKind::Sliding, List::Grants(entries)) => {
@@ -187,16 +179,16 @@ impl Charge {
 }
 
 /// A wallet's row, after a change.
-fn moved(row: State, back: i128) -> Result<State, Unsettled> {
+fn moved(row: State, back: i128) -> Result<State, FitError> {
     let row = State { value: moved_by(row.value, back)?, ..row };
     Ok(State { full_at: row.emptied_at(), ..row })
 }
 
-fn moved_by(value: Tokens, by: i128) -> Result<Tokens, Unsettled> {
+fn moved_by(value: Tokens, by: i128) -> Result<Tokens, FitError> {
     let moved = wide(value) + by;
     if wide(saturate(moved)) == moved {
         Ok(saturate(moved))
     } else {
-        Err(if by < 0 { Unsettled::TooDeep } else { Unsettled::TooLarge })
+        Err(if by < 0 { FitError::DebtTooDeep } else { FitError::BalanceTooLarge })
     }
 }

@@ -78,7 +78,7 @@ pub use account::{Account, Portion};
 pub use adjust::Rest;
 pub use ask::Ask;
 pub(crate) use ask::Position;
-pub(crate) use charge::{Settled, Unsettled};
+pub(crate) use charge::Settled;
 pub use decide::{TooDeep, Verdict};
 pub(crate) use period::longest;
 pub(crate) use split::{Lacking, Piece, most, split};

@@ -6,11 +6,11 @@ use serde::{Deserialize, Serialize};
 use super::ledger::{Ledger, unfit};
 use super::stored_call::{CallSlot, Role};
 use super::target::{RowId, RowRange};
-use crate::algebra::{Settled, State, Terms, Timestamp, Unsettled};
+use crate::algebra::{Settled, State, Terms, Timestamp};
 use crate::answer::receipt::{Charge, ChargeKind, Receipt, by_request};
 use crate::answer::standing::{CrossedError, fell_below};
 use crate::call::{CallError, StoredCall};
-use crate::error::{Error, FitError};
+use crate::error::Error;
 use crate::limit::Limit;
 use crate::tokens::{Tokens, TokensError};
 use crate::values::text::Text;
@@ -167,11 +167,7 @@ impl Ledger<'_> {
         known: Option<&StoredCall>,
     ) -> Result<(Charge, Option<State>), Error> {
         let limit = &charge.limit;
-        let unsettled = |fault| match fault {
-            Unsettled::MixedMoney => unfit(limit, FitError::MixedMoney),
-            Unsettled::TooDeep => unfit(limit, FitError::DebtTooDeep),
-            Unsettled::TooLarge => unfit(limit, FitError::BalanceTooLarge),
-        };
+        let unsettled = |fault| unfit(limit, fault);
         let as_it_is = || Ok((charge.clone(), None));
         let Settled { next, kept } = match (charge.kind, end) {
             (ChargeKind::Free, _) | (ChargeKind::Lease, End::Reported) => return as_it_is(),
