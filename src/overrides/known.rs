@@ -1,14 +1,18 @@
+use std::collections::{BTreeMap, HashMap};
 use std::sync::RwLock;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Instant;
 
+use chrono::{DateTime, Utc};
 use sqlx::PgPool;
 use tokio::sync::watch;
 
-use super::map::Map;
+use super::applied::AppliedOverride;
+use super::choose::applied;
 use super::row::Override;
-use super::table::{Snapshot, Stamp};
 use crate::algebra::Timestamp;
+use crate::key::Key;
+use crate::limit::Limit;
 use crate::values::lock;
 
 /// The overrides of the table, as far as this process knows them.
@@ -32,6 +36,25 @@ pub(super) struct LastReading {
     /// The reading of the database's clock, and in `read` when its answer came.
     pub(super) now: Timestamp,
     pub(super) read: Instant,
+}
+
+/// Tells versions of the table apart: the number of rows, and a hash over each row's key and the transaction that wrote
+/// it. The sum of all `xmin` is no stamp. A transaction that begins before another and ends after it can lower the
+/// `xmin` of one row by as much as it raises that of another.
+#[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
+pub(super) struct Stamp {
+    pub(super) rows: i64,
+    pub(super) versions: i64,
+}
+
+/// The table, as a statement found it.
+#[derive(Debug)]
+pub(super) struct Snapshot {
+    /// The clock, read after the snapshot.
+    pub(super) now: Timestamp,
+    pub(super) stamp: Stamp,
+    /// `None` if nothing has changed.
+    pub(super) map: Option<Map>,
 }
 
 impl Known {
@@ -84,13 +107,88 @@ impl LastReading {
     }
 }
 
+/// All overrides, by limit and key.
+#[derive(Debug, Default)]
+pub(crate) struct Map {
+    limits: HashMap<String, OfLimit>,
+}
+
+#[derive(Debug, Default)]
+struct OfLimit {
+    /// The override that was set last comes first, here and in `keys`.
+    every_key: Vec<Override>,
+    keys: HashMap<Key, Vec<Override>>,
+}
+
+impl Map {
+    pub(super) fn of(mut all: Vec<Override>) -> Self {
+        all.sort_by(|one, other| (other.set_at, &other.label).cmp(&(one.set_at, &one.label)));
+        let mut map = Self::default();
+        for said in all {
+            let limit = map.limits.entry(said.limit.clone()).or_default();
+            match said.key.clone() {
+                Some(key) => limit.keys.entry(key).or_default().push(said),
+                None => limit.every_key.push(said),
+            }
+        }
+        map
+    }
+
+    /// Puts an override in, instead of the one with its label.
+    pub(super) fn note(&mut self, said: Override) {
+        let limit = self.limits.entry(said.limit.clone()).or_default();
+        let same = match said.key.clone() {
+            Some(key) => limit.keys.entry(key).or_default(),
+            None => &mut limit.every_key,
+        };
+        same.retain(|other| other.label != said.label);
+        same.insert(0, said);
+    }
+
+    /// Puts a report into a reading that may have missed it, unless the reading has a later one in its place.
+    pub(super) fn note_again(&mut self, said: &Override) {
+        let key = said.key.as_ref().unwrap_or(&Key::GLOBAL);
+        let is_same = |other: &&Override| (&other.key, &other.label) == (&said.key, &said.label);
+        if self.set_for(&said.limit, key).find(is_same).is_none_or(|found| found.set_at < said.set_at) {
+            self.note(said.clone());
+        }
+    }
+
+    pub(super) fn is_empty(&self) -> bool {
+        self.limits.is_empty()
+    }
+
+    pub(super) fn iter(&self) -> impl Iterator<Item = &Override> {
+        self.limits.values().flat_map(|limit| limit.every_key.iter().chain(limit.keys.values().flatten()))
+    }
+
+    /// The least share of its rate that is left to a key of each limit that is slowed down.
+    pub(super) fn shares(&self, now: DateTime<Utc>) -> BTreeMap<String, u32> {
+        let mut shares = BTreeMap::new();
+        for (said, share) in self.iter().filter_map(|said| Some((said, said.share(now)?))) {
+            let least = shares.entry(said.limit.clone()).or_insert(share);
+            *least = share.min(*least);
+        }
+        shares
+    }
+
+    /// The effect of the overrides on a limit for a key at an instant.
+    pub(super) fn applied(&self, limit: &Limit, key: &Key, now: DateTime<Utc>) -> Option<AppliedOverride> {
+        applied(limit, now, || self.set_for(limit.name(), key))
+    }
+
+    /// The overrides of a key, and then those of every key.
+    pub(super) fn set_for(&self, limit: &str, key: &Key) -> impl Iterator<Item = &Override> {
+        let of_limit = self.limits.get(limit);
+        of_limit.into_iter().flat_map(|limit| limit.keys.get(key).into_iter().flatten().chain(&limit.every_key))
+    }
+}
+
 #[cfg(test)]
 mod tests {
-    use chrono::{DateTime, Utc};
-
     use super::*;
-    use crate::overrides::{AppliedOverride, Effect};
-    use crate::{DAY, HOUR, Key, Limit};
+    use crate::overrides::Effect;
+    use crate::{DAY, HOUR};
 
     const LIMIT: Limit = Limit::token_bucket("their_service", 10, HOUR);
 

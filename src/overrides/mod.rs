@@ -14,10 +14,6 @@ mod fault;
 #[cfg(feature = "postgres")]
 mod known;
 #[cfg(feature = "postgres")]
-mod map;
-#[cfg(feature = "postgres")]
-mod poll;
-#[cfg(feature = "postgres")]
 mod report;
 #[cfg(feature = "postgres")]
 mod row;

@@ -8,12 +8,11 @@ use sqlx::query::Query;
 
 use super::applied::AppliedOverride;
 use super::fault::{OverrideError, SlowDownFault, failed, rejected};
-use super::poll::PATIENCE;
 use super::row::Override;
 use super::slow_down::SlowDown;
 use super::slowed_rate::SlowedRate;
 use super::table::{self, micros};
-use super::watch::Overrides;
+use super::watch::{Overrides, PATIENCE};
 use crate::DAY;
 use crate::algebra::Timestamp;
 use crate::call::Request;

@@ -71,16 +71,6 @@ impl SlowedRate {
         })
     }
 
-    /// The rate if the limit is paused now, until an instant: it stands still until then.
-    #[must_use]
-    pub fn paused(self, now: Timestamp, until: Timestamp) -> Self {
-        let Some(share) = self.share_at(now).filter(|_| self.starts_at < until) else { return self };
-        // As in a report.
-        let later = if self.starts_at < now { SECOND } else { Duration::ZERO };
-        let still = until.micros() - self.starts_at.max(now).micros();
-        Self { share, starts_at: until, ends_at: self.ends_at.after(still).plus(later), ..self }
-    }
-
     /// The share of the rate that is left at an instant, in millionths, rounded down. It is `None` from its end on, and
     /// if reports were tolerated alone.
     #[must_use]

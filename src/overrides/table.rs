@@ -6,7 +6,7 @@ use chrono::{DateTime, Utc};
 use sqlx::postgres::PgRow;
 use sqlx::{AssertSqlSafe, PgConnection, Row};
 
-use super::map::Map;
+use super::known::{Map, Snapshot, Stamp};
 use super::row::{Effect, Override};
 use super::slowed_rate::SlowedRate;
 use crate::algebra::Timestamp;
@@ -14,25 +14,6 @@ use crate::key::Key;
 use crate::limit::written::word;
 use crate::limit::{Limit, LimitSpec};
 use crate::tokens::Tokens;
-
-/// Tells versions of the table apart: the number of rows, and a hash over each row's key and the transaction that wrote
-/// it. The sum of all `xmin` is no stamp. A transaction that begins before another and ends after it can lower the
-/// `xmin` of one row by as much as it raises that of another.
-#[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
-pub(super) struct Stamp {
-    rows: i64,
-    versions: i64,
-}
-
-/// The table, as a statement found it.
-#[derive(Debug)]
-pub(super) struct Snapshot {
-    /// The clock, read after the snapshot.
-    pub(super) now: Timestamp,
-    pub(super) stamp: Stamp,
-    /// `None` if nothing has changed.
-    pub(super) map: Option<Map>,
-}
 
 /// Reads the table after these statements, unless nothing has changed. It uses the simple protocol: no pooler takes its
 /// messages apart, and one message is one transaction.

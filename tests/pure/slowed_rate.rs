@@ -10,7 +10,7 @@ use tollgate::algebra::Timestamp;
 use tollgate::plan::{Answer, Plan, SlowedRate, Under, Verb};
 use tollgate::{Key, Limit, MINUTE, Reason, SlowDown};
 
-use crate::world::at;
+use crate::world::{at, paused};
 
 const SECOND: i64 = 1_000_000;
 
@@ -33,13 +33,13 @@ fn each_second_brings_back_a_sixtieth_of_the_rate() {
 fn a_rate_grows_back_from_the_end_of_a_pause() {
     let cut = SlowedRate::reported(None, &SlowDown::new().percent(70), Duration::ZERO, at(0));
     let shares = |slowed: SlowedRate, seconds: [i64; 3]| seconds.map(|second| slowed.share_at(at(second * SECOND)));
-    let at_once = cut.paused(at(0), at(30 * SECOND));
+    let at_once = paused(cut, at(0), at(30 * SECOND));
     assert_eq!(shares(at_once, [30, 33, 48]), [Some(700_000), Some(750_000), None]);
     // Nine of the eighteen seconds are left, and one for the steps.
-    let later = cut.paused(at(9 * SECOND), at(30 * SECOND));
+    let later = paused(cut, at(9 * SECOND), at(30 * SECOND));
     assert_eq!(shares(later, [9, 30, 35]), [Some(850_000), Some(850_000), Some(925_000)]);
     assert_eq!(shares(later, [39, 40, 41]), [Some(985_000), None, None]);
-    assert_eq!(at_once.paused(at(10 * SECOND), at(20 * SECOND)), at_once, "one that ends sooner changes nothing");
+    assert_eq!(paused(at_once, at(10 * SECOND), at(20 * SECOND)), at_once, "one that ends sooner changes nothing");
 }
 
 /// Of four slots two are left for 18 seconds.
@@ -72,8 +72,8 @@ proptest! {
         for (how, forgets, after, pause) in reports {
             now += after;
             let next = SlowedRate::reported(last, &how, Duration::from_micros(forgets), at(now));
-            let next = pause.map_or(next, |span| next.paused(at(now), at(now + span)));
-            let waiting = last.zip(pause).map_or(next, |(last, span)| last.paused(at(now), at(now + span)));
+            let next = pause.map_or(next, |span| paused(next, at(now), at(now + span)));
+            let waiting = last.zip(pause).map_or(next, |(last, span)| paused(last, at(now), at(now + span)));
             let share = |slowed: SlowedRate, micros| slowed.share_at(at(micros)).unwrap_or(SlowedRate::WHOLE);
             let end = next.ends_at.micros() - now;
             #[expect(clippy::cast_possible_truncation, clippy::cast_precision_loss, reason = "about so much later")]

@@ -8,7 +8,9 @@ use std::collections::BTreeMap;
 use chrono::{DateTime, Utc};
 use serde_json::json;
 use tollgate::algebra::{Account, Ask, State, Terms, Timestamp, TooDeep, Verdict};
-use tollgate::plan::{Answer, AppliedOverride, CallId, CallWrite, Plan, RowId, RowWrite, StoredCall, Under, Verb};
+use tollgate::plan::{
+    Answer, AppliedOverride, CallId, CallWrite, Plan, RowId, RowWrite, SlowedRate, StoredCall, Under, Verb,
+};
 use tollgate::{Balance, Charge, Denied, Error, Grant, Key, Limit, Receipt, Request, Settlement, Tokens};
 
 #[derive(Clone, Debug, Default)]
@@ -251,4 +253,14 @@ pub(crate) fn tokens(whole: i64) -> Tokens {
 
 pub(crate) fn micros(micros: i64) -> Tokens {
     Tokens::from_micros(micros)
+}
+
+/// A rate if the limit is paused now, until an instant: it stands still until then. `tollgate.pause` computes the same.
+pub(crate) fn paused(slowed: SlowedRate, now: Timestamp, until: Timestamp) -> SlowedRate {
+    let SlowedRate { starts_at, ends_at, .. } = slowed;
+    let Some(share) = slowed.share_at(now).filter(|_| starts_at < until) else { return slowed };
+    // Shares grow at whole seconds, so the end is a second later.
+    let later = if starts_at < now { 1_000_000 } else { 0 };
+    let still = until.micros() - starts_at.max(now).micros();
+    SlowedRate { share, starts_at: until, ends_at: at(ends_at.micros() + still + later), ..slowed }
 }

@@ -10,6 +10,7 @@ use tollgate::{DAY, HOUR, Key, Limit, Limiter, MINUTE, Override, Overrides, SECO
 
 use super::now;
 use super::slow_down::{SLOWLY, THEIRS, reporters, share, slowed};
+use crate::memory::paused;
 use crate::teller::run;
 use crate::world::{OWNER, World, parts, patient, second};
 
@@ -62,7 +63,7 @@ async fn a_report_cuts_the_rate_in_the_function_as_in_the_core() {
             .bind(i32::from(floor))
             .bind(f64::from(recovers))
             .bind(f64::from(forgets));
-        let (at, paused): (DateTime<Utc>, Option<DateTime<Utc>>) = report.fetch_one(&mut conn).await.unwrap();
+        let (at, paused_until): (DateTime<Utc>, Option<DateTime<Utc>>) = report.fetch_one(&mut conn).await.unwrap();
         // A report that is tolerated is not dated. Few shares grow between these two instants.
         let instants = [at, now, super::now(&world).await].map(Timestamp::from);
         let reported =
@@ -70,16 +71,16 @@ async fn a_report_cuts_the_rate_in_the_function_as_in_the_core() {
         let found_now = found(&mut conn).await;
         let reported = reported.into_iter().find(|reported| *reported == found_now).unwrap_or(reported[0]);
         let is_new = reported.reported_at == at.into();
-        let expected = match paused.filter(|_| is_new && reported != last) {
-            Some(until) => reported.paused(at.into(), until.into()),
+        let expected = match paused_until.filter(|_| is_new && reported != last) {
+            Some(until) => paused(reported, at.into(), until.into()),
             None => reported,
         };
-        assert_eq!(found(&mut conn).await, expected, "{how:?} after {last:?}, paused until {paused:?}");
+        assert_eq!(found(&mut conn).await, expected, "{how:?} after {last:?}, paused until {paused_until:?}");
 
         // A pause that ends later moves it on.
         let sql = "select set_at, ends_at from tollgate.pause('theirs', null, true, lasting => '100 s')";
         let (at, until): (DateTime<Utc>, DateTime<Utc>) = sqlx::query_as(sql).fetch_one(&mut conn).await.unwrap();
-        assert_eq!(found(&mut conn).await, expected.paused(at.into(), until.into()), "{expected:?} at {at}");
+        assert_eq!(found(&mut conn).await, paused(expected, at.into(), until.into()), "{expected:?} at {at}");
     }
 }
 
