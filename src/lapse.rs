@@ -32,6 +32,8 @@ use crate::store::{Backend, Store, begin, defaults, timed_out, unreaped};
 pub(crate) struct Reaper {
     pool: PgPool,
     backend: Backend,
+    /// The instant of this look; `None` by the database's clock.
+    at: Option<Timestamp>,
     /// For each part, when the last call that was given back had lapsed. Dead rows before it are not read again.
     since: BTreeMap<u16, Timestamp>,
     from_the_beginning: Option<Instant>,
@@ -55,7 +57,7 @@ struct Reaped {
 
 impl Reaper {
     pub(crate) fn new(pool: PgPool, backend: Backend) -> Self {
-        Self { pool, backend, since: BTreeMap::new(), from_the_beginning: None, is_behind: false, left: 0 }
+        Self { pool, backend, at: None, since: BTreeMap::new(), from_the_beginning: None, is_behind: false, left: 0 }
     }
 
     /// Whether the last look has left a call because another transaction had locked its rows.
@@ -81,8 +83,8 @@ impl Reaper {
             self.from_the_beginning = Some(Instant::now());
         }
         let is_whole = self.since.is_empty();
-        (self.is_behind, self.left) = (false, 0);
-        let given_back = self.reap_all(at, &mut raised).await;
+        (self.at, self.is_behind, self.left) = (at, false, 0);
+        let given_back = self.reap_all(&mut raised).await;
         let left = self.left.max(u64::from(given_back.is_err()));
         // A later look begins behind the calls that were left.
         if left > 0 || is_whole {
@@ -91,12 +93,12 @@ impl Reaper {
         given_back
     }
 
-    async fn reap_all(&mut self, at: Option<Timestamp>, raised: Raised<'_>) -> Result<u64, Error> {
+    async fn reap_all(&mut self, raised: Raised<'_>) -> Result<u64, Error> {
         let (mut reaped, mut failed) = (0, None);
         for part in self.backend.parts.all() {
             // If the pool has no connection for this part, it has none for the next one.
             let conn = self.take().await?;
-            match self.reap_part(conn, part, at, raised).await {
+            match self.reap_part(conn, part, raised).await {
                 Ok(more) => reaped += more,
                 Err(error) => failed = failed.or(Some(error)),
             }
@@ -104,17 +106,11 @@ impl Reaper {
         failed.map_or(Ok(reaped), Err)
     }
 
-    async fn reap_part(
-        &mut self,
-        mut conn: Session,
-        part: u16,
-        at: Option<Timestamp>,
-        raised: Raised<'_>,
-    ) -> Result<u64, Error> {
+    async fn reap_part(&mut self, mut conn: Session, part: u16, raised: Raised<'_>) -> Result<u64, Error> {
         let since = self.since.get(&part).copied().unwrap_or(Timestamp::MIN);
         let (mut reaped, mut left) = (0, 0);
         loop {
-            let some = self.reap_some(&mut conn, (part, since, left), at, raised).await;
+            let some = self.reap_some(&mut conn, (part, since, left), raised).await;
             if some.as_ref().err().is_none_or(Error::leaves_connection) {
                 conn.finished();
             }
@@ -144,14 +140,13 @@ impl Reaper {
         &mut self,
         conn: &mut PgConnection,
         (part, since, left): (u16, Timestamp, u64),
-        at: Option<Timestamp>,
         raised: Raised<'_>,
     ) -> Result<(u64, Reaped), Error> {
-        let mut store = Store::new(conn, at, self.backend).wrapping(defaults(self.backend));
+        let mut store = Store::new(conn, self.at, self.backend).wrapping(defaults(self.backend));
         let lapsed = within(GIVE_UP, store.find_lapsed(part, since, left, MOST)).await?;
         let Some(last) = lapsed.last else { return Ok((0, Reaped::default())) };
         let found = lapsed.calls.len() as u64 + lapsed.unreadable;
-        let given = self.give_back_all(conn, &lapsed.calls, at, raised).await?;
+        let given = self.give_back_all(conn, &lapsed.calls, raised).await?;
         self.since.insert(part, last.after(-LOOK_BACK));
         Ok((found, Reaped { left: given.left + lapsed.unreadable, ..given }))
     }
@@ -161,19 +156,18 @@ impl Reaper {
         &mut self,
         conn: &mut PgConnection,
         lapsed: &[StoredCall],
-        at: Option<Timestamp>,
         raised: Raised<'_>,
     ) -> Result<Reaped, Error> {
         if lapsed.is_empty() {
             return Ok(Reaped::default());
         }
-        match within(GIVE_UP, self.give_back(conn, lapsed, at, PATIENCE, raised)).await {
+        match within(GIVE_UP, self.give_back(conn, lapsed, PATIENCE, raised)).await {
             Err(error) if error.leaves_connection() => {}
             done => return done,
         }
         let mut all = Reaped::default();
         for call in lapsed {
-            match within(GIVE_UP, self.give_back(conn, slice::from_ref(call), at, A_MOMENT, raised)).await {
+            match within(GIVE_UP, self.give_back(conn, slice::from_ref(call), A_MOMENT, raised)).await {
                 Ok(given) => {
                     all.back += given.back;
                     all.left += given.left;
@@ -193,7 +187,6 @@ impl Reaper {
         &self,
         conn: &mut PgConnection,
         lapsed: &[StoredCall],
-        at: Option<Timestamp>,
         lock_timeout: Duration,
         raised: Raised<'_>,
     ) -> Result<Reaped, Error> {
@@ -202,7 +195,7 @@ impl Reaper {
         let begun = begin(conn, self.backend, lock_timeout, TIMEOUT).await;
         let mut tx =
             begun.map_err(|source| Error::Database { step: Step::Begin, limit: None, source: source.into() })?;
-        let answers = Execution::new(Store::new(&mut tx, at, self.backend), &plan).run().await?;
+        let answers = Execution::new(Store::new(&mut tx, self.at, self.backend), &plan).run().await?;
         tx.commit().await.map_err(unreaped)?;
         let mut given = Reaped::default();
         for (place, (call, answer)) in lapsed.iter().zip(answers).enumerate() {
