@@ -6,8 +6,9 @@ use futures_util::future::{Either, select};
 use tokio::runtime::Handle;
 use tokio::sync::{oneshot, watch};
 use tokio::task::JoinHandle;
-use tokio::time::{Instant, sleep_until, timeout, timeout_at};
+use tokio::time::{Instant, sleep_until, timeout_at};
 
+use super::end;
 use crate::answer::decision::{Grant, span};
 use crate::answer::receipt::{Charge, Receipt};
 use crate::error::{Error, chain};
@@ -185,7 +186,7 @@ async fn keep(
     let last = held.borrow().clone();
     // The holder may still be at work.
     held.send_modify(|held| held.deadline = Instant::now());
-    release_each(gate, last, &mut closed).await
+    release_each(gate, last, &closed).await
 }
 
 /// Renews a lease until its holder or the gate gives it up. Returns whether the lease is then left alone.
@@ -243,7 +244,7 @@ impl Renewals {
 async fn release_each(
     gate: &Gate,
     Renewed { receipt, deadline }: Renewed,
-    closed: &mut watch::Receiver<bool>,
+    closed: &watch::Receiver<bool>,
 ) -> Result<(), Error> {
     let released = release(gate, &receipt, deadline, closed).await;
     if receipt.leases().count() > 1 && released.as_ref().is_err_and(is_lost) {
@@ -255,30 +256,15 @@ async fn release_each(
     released
 }
 
-/// Tries again until it succeeds or the lease has ended by itself. Once the gate is closed, it tries once more.
+/// Tries again until it succeeds or the lease has ended by itself.
 async fn release(
     gate: &Gate,
     receipt: &Receipt,
     deadline: Instant,
-    closed: &mut watch::Receiver<bool>,
+    closed: &watch::Receiver<bool>,
 ) -> Result<(), Error> {
-    let (mut pause, mut may_be_done) = (FIRST_PAUSE, false);
-    loop {
-        let is_last = *closed.borrow();
-        let error = match gate.release(receipt.clone()).await {
-            Ok(_) => return Ok(()),
-            // It was used by the try whose answer was lost.
-            Err(Error::ReceiptUsed { .. }) if may_be_done => return Ok(()),
-            Err(error) => error,
-        };
-        if is_lost(&error) || is_last || Instant::now() + pause >= deadline {
-            tracing::warn!(error = %chain(&error), "could not release a lease: it lapses");
-            return Err(error);
-        }
-        may_be_done |= matches!(error, Error::OutcomeUnknown { .. });
-        drop(timeout(pause, closed.wait_for(|is_closed| *is_closed)).await);
-        pause = (pause * 2).min(LAST_PAUSE);
-    }
+    let released = end(|| gate.release(receipt.clone()), |error| !is_lost(error), deadline, Some(closed.clone())).await;
+    released.inspect_err(|error| tracing::warn!(error = %chain(error), "could not release a lease: it lapses"))
 }
 
 /// Whether others may have been granted the tokens of a lease.
@@ -293,7 +279,3 @@ fn deadline(sent: Instant, lease: Duration) -> Instant {
 
 /// About how many tries to renew a lease fit into its length.
 const TRIES: u32 = 12;
-
-/// The first and the longest pause before a release is tried again.
-const FIRST_PAUSE: Duration = Duration::from_millis(50);
-const LAST_PAUSE: Duration = Duration::from_secs(5);

@@ -4,8 +4,9 @@ use std::time::Duration;
 use tokio::runtime::Handle;
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
-use tokio::time::{Instant, sleep, timeout};
+use tokio::time::Instant;
 
+use super::end;
 use crate::answer::decision::{Grant, span};
 use crate::answer::receipt::Receipt;
 use crate::error::{Error, chain};
@@ -145,40 +146,20 @@ impl Drop for Stream {
 }
 
 /// Settles a receipt. Tries again after an error that changed nothing, and for a stored call also if no answer came.
-/// Once the gate is closed, it tries once more.
 async fn settle(
     gate: &Gate,
     receipt: &Receipt,
     used: Tokens,
     patience: Duration,
-    mut closed: Option<watch::Receiver<bool>>,
+    closed: Option<watch::Receiver<bool>>,
 ) -> Result<(), Error> {
-    let (until, mut pause, mut may_be_done) = (Instant::now() + patience, FIRST_PAUSE, false);
-    loop {
-        let is_last = closed.as_ref().is_some_and(|closed| *closed.borrow());
-        let error = match gate.settle(receipt.clone(), used).await {
-            Ok(_) => return Ok(()),
-            // By the try whose answer was lost.
-            Err(Error::ReceiptUsed { .. }) if may_be_done => return Ok(()),
-            Err(error) => error,
-        };
+    let is_worth_it = |error: &Error| {
         let is_unknown = matches!(error, Error::OutcomeUnknown { .. });
-        let is_worth_it = error.is_retryable() || error.is_outage() || is_unknown && receipt.call.is_some();
-        if !is_worth_it || is_last || Instant::now() + pause >= until {
-            tracing::warn!(error = %chain(&error), "could not settle a stream");
-            return Err(error);
-        }
-        may_be_done |= is_unknown;
-        match &mut closed {
-            Some(closed) => drop(timeout(pause, closed.wait_for(|is_closed| *is_closed)).await),
-            None => sleep(pause).await,
-        }
-        pause = (pause * 2).min(LAST_PAUSE);
-    }
+        error.is_retryable() || error.is_outage() || is_unknown && receipt.call.is_some()
+    };
+    let settled = end(|| gate.settle(receipt.clone(), used), is_worth_it, Instant::now() + patience, closed).await;
+    settled.inspect_err(|error| tracing::warn!(error = %chain(error), "could not settle a stream"))
 }
 
-/// The first and the longest pause before a settlement is tried again, and for how long a call that does not lapse is
-/// tried.
-const FIRST_PAUSE: Duration = Duration::from_millis(50);
-const LAST_PAUSE: Duration = Duration::from_secs(5);
+/// For how long a call that does not lapse is tried.
 const GIVE_UP: Duration = Duration::from_mins(1);
