@@ -38,11 +38,6 @@ impl Look {
         self.answers.iter().all(|answer| answer.as_ref().is_ok_and(is_settled))
     }
 
-    /// Whether a call has a fault.
-    pub(crate) fn is_faulty(&self) -> bool {
-        self.answers.iter().any(Result::is_err)
-    }
-
     /// The rows that may suffice, if not all are needed.
     pub(crate) fn choose(self, plan: &Plan) -> Option<Chosen> {
         plan.choose(&self.answers, self.seen.states, self.seen.now, fastrand::shuffle)

@@ -307,7 +307,7 @@ impl Terms {
         let own = next.full_by_mark(self.rate).unwrap_or_else(|| self.grown_at(next, 0));
         match read.says_full_at() {
             Some(full_at) if full_at < self.grown_at(read, 0) => {
-                let later = wide_at(full_at.max(next.ts)) + self.span_of(taken.max(0));
+                let later = i128::from(full_at.max(next.ts).micros()) + self.span_of(taken.max(0));
                 own.min(Timestamp::saturating(later)).max(next.ts)
             }
             _ => own,
@@ -342,10 +342,6 @@ impl State {
             _ => end,
         })
     }
-}
-
-fn wide_at(at: Timestamp) -> i128 {
-    i128::from(at.micros())
 }
 
 #[cfg(test)]

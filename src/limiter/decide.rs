@@ -73,7 +73,11 @@ impl Limiter {
             let look = self.look(conn, plan).await?;
             // A fault that a look finds may be stale, and here no lock follows. A second look sees the rows of a stored
             // call that was made during the first one.
-            let look = if look.is_faulty() && plan.may_repeat() { self.look(conn, plan).await? } else { look };
+            let look = if look.answers.iter().any(Result::is_err) && plan.may_repeat() {
+                self.look(conn, plan).await?
+            } else {
+                look
+            };
             Ok(look.answers)
         } else if plan.has_choice() {
             self.lock_chosen(conn, plan).await
