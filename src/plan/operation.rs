@@ -13,9 +13,8 @@ use crate::algebra::Ask;
 use crate::answer::receipt::Receipt;
 use crate::call::{Call, CallError, Request, StoredCall};
 use crate::error::Error;
-use crate::key::Key;
-use crate::limit::{Limit, LimitKind};
-use crate::overrides::AppliedOverride;
+use crate::limit::LimitKind;
+use crate::overrides::OverrideOf;
 use crate::parts::Parts;
 use crate::tokens::Tokens;
 use crate::values::text::Text;
@@ -44,7 +43,7 @@ pub(super) enum Action {
 #[cfg_attr(feature = "unstable", expect(missing_debug_implementations, reason = "functions have nothing to show"))]
 pub struct Under<'u> {
     /// Finds the override of a limit for a key; `None` if there are no overrides.
-    pub overrides: Option<&'u dyn Fn(&Limit, &Key) -> Option<AppliedOverride>>,
+    pub overrides: Option<&'u OverrideOf<'u>>,
     /// The parts of the tables.
     pub parts: Parts,
     /// Draws an id, which is never used again: for leases, and for the row of a call that has none from
