@@ -6,8 +6,9 @@ use http::header::{CACHE_CONTROL, HeaderMap, HeaderName, HeaderValue, RETRY_AFTE
 use sfv::{DictSerializer, Integer, ListSerializer, StringRef, key_ref};
 use tollgate::LimitKind;
 
-use crate::facts::{DatedStanding, Facts, retry_after, span, up};
+use crate::facts::{DatedStanding, Facts};
 use crate::policy::{Policy, printable};
+use crate::retry_after::{retry_after, span, up};
 
 /// Writes decisions into header fields; the [crate](crate#header-fields) explains the fields.
 ///

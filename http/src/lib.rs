@@ -90,6 +90,7 @@ mod forwarded;
 mod not_served;
 mod policy;
 mod problem;
+mod retry_after;
 mod span;
 mod told;
 #[cfg(feature = "tower")]

@@ -6,9 +6,10 @@ use http::{HeaderName, Response, StatusCode};
 use tollgate::DriverError;
 use tollgate::{Denied, Error, KeyError};
 
-use crate::facts::{self, Facts};
+use crate::facts::Facts;
 use crate::fields::{Fields, keep_from_caches};
 use crate::problem::{ABOUT_BLANK, Problem, TEMPORARY_REDUCED_CAPACITY};
+use crate::retry_after::retry_after;
 
 /// Why a request is not served: a limit refused, no decision was possible, or the request has no key.
 ///
@@ -83,7 +84,7 @@ impl NotServed {
     #[must_use]
     pub fn retry_after(&self) -> Option<u64> {
         match self {
-            Self::Denied(denied) => facts::retry_after(denied),
+            Self::Denied(denied) => retry_after(denied),
             Self::Failed(Error::Locked { .. } | Error::Overloaded { .. } | Error::PoolExhausted { .. }) => {
                 Some(CROWDED_SECONDS)
             }
