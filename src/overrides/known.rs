@@ -7,9 +7,9 @@ use chrono::{DateTime, Utc};
 use sqlx::PgPool;
 use tokio::sync::watch;
 
-use super::applied::AppliedOverride;
-use super::choose::applied;
+use super::applied::applied;
 use super::row::Override;
+use super::ruling::AppliedOverride;
 use crate::algebra::Timestamp;
 use crate::key::Key;
 use crate::limit::Limit;

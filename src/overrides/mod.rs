@@ -1,4 +1,4 @@
-//! Overrides of limits: other numbers, slower, deny or unlimited, for a key or for every key. `choose.rs` says which
+//! Overrides of limits: other numbers, slower, deny or unlimited, for a key or for every key. `applied.rs` says which
 //! one counts, and `Operation::of` in `plan` applies it.
 
 #![cfg_attr(
@@ -6,9 +6,8 @@
     expect(clippy::disallowed_methods, reason = "the monotonic clock says how long ago the database's clock was read")
 )]
 
-mod applied;
 #[cfg(feature = "postgres")]
-mod choose;
+mod applied;
 #[cfg(feature = "postgres")]
 mod fault;
 #[cfg(feature = "postgres")]
@@ -17,6 +16,7 @@ mod known;
 mod report;
 #[cfg(feature = "postgres")]
 mod row;
+mod ruling;
 #[cfg(feature = "postgres")]
 mod set;
 mod slow_down;
@@ -26,12 +26,12 @@ mod table;
 #[cfg(feature = "postgres")]
 mod watch;
 
-pub(crate) use applied::OverrideOf;
-pub use applied::{AppliedOverride, Ruling};
 #[cfg(feature = "postgres")]
 pub use fault::{OverrideError, SlowDownFault};
 #[cfg(feature = "postgres")]
 pub use row::{Effect, Override};
+pub(crate) use ruling::OverrideOf;
+pub use ruling::{AppliedOverride, Ruling};
 #[cfg(feature = "postgres")]
 pub use set::{NewOverride, OverrideSet};
 pub use slow_down::SlowDown;

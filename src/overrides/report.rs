@@ -6,9 +6,9 @@ use chrono::{DateTime, Utc};
 use sqlx::postgres::{PgArguments, Postgres};
 use sqlx::query::Query;
 
-use super::applied::AppliedOverride;
 use super::fault::{OverrideError, SlowDownFault, failed, rejected};
 use super::row::Override;
+use super::ruling::AppliedOverride;
 use super::slow_down::SlowDown;
 use super::slowed_rate::SlowedRate;
 use super::table::{self, micros};

@@ -3,7 +3,7 @@ use std::time::Duration;
 use chrono::{DateTime, Utc};
 use serde::{Deserialize, Serialize};
 
-use super::applied::{AppliedOverride, Ruling};
+use super::ruling::{AppliedOverride, Ruling};
 use super::slowed_rate::SlowedRate;
 use crate::algebra::{Pause, Timestamp};
 use crate::key::Key;

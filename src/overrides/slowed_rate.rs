@@ -1,6 +1,6 @@
 use std::time::Duration;
 
-use super::applied::AppliedOverride;
+use super::ruling::AppliedOverride;
 use super::slow_down::SlowDown;
 use crate::algebra::Timestamp;
 use crate::limit::{Limit, LimitKind};

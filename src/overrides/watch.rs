@@ -9,10 +9,10 @@ use sqlx::{PgConnection, PgPool};
 use tokio::runtime::Handle;
 use tokio::sync::watch;
 
-use super::applied::{AppliedOverride, OverrideOf};
 use super::fault::{OverrideError, failed};
 use super::known::{Known, LastReading, Map, Snapshot, Stamp};
 use super::row::Override;
+use super::ruling::{AppliedOverride, OverrideOf};
 use super::slowed_rate::SlowedRate;
 use super::table;
 use crate::algebra::Timestamp;

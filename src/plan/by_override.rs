@@ -6,9 +6,9 @@ use super::answer::Answer;
 use super::operation::Operation;
 use super::take::{alternatives, denied, possible};
 use super::target::{Item, Target};
-use crate::algebra::{Ask, Timestamp};
+use crate::algebra::{Ask, Terms, Timestamp};
 use crate::answer::decision::Denied;
-use crate::overrides::OverrideOf;
+use crate::overrides::{AppliedOverride, OverrideOf, Ruling};
 
 impl Operation {
     /// Puts each limit and key under its override.
@@ -76,5 +76,32 @@ impl Operation {
     /// Whether the same overrides apply to it as to another call with the same requests.
     pub(crate) fn is_overridden_as(&self, other: &Self) -> bool {
         self.targets().map(Target::overridden).eq(other.targets().map(Target::overridden))
+    }
+}
+
+impl Target {
+    /// Puts the limit under an override, which holds the definition's own numbers from now on.
+    fn put_under(&mut self, mut applied: AppliedOverride) {
+        if let Some(numbers) = applied.numbers.take() {
+            self.terms = self.named_alike(Terms::of(&numbers, self.key()));
+            applied.numbers = Some(std::mem::replace(&mut self.limit, numbers));
+        }
+        self.terms = self.terms.paused(applied.pause);
+        self.applied = Some(Box::new(applied));
+    }
+
+    /// Makes it unlimited, unless it is denied.
+    fn lift(&mut self) {
+        let applied = self.applied.get_or_insert_default();
+        applied.ruling = applied.ruling.or(Some(Ruling::Unlimited));
+    }
+
+    /// Refuses until its `n` is whole again, a call that costs more than a slow-down leaves of it.
+    fn await_whole(&mut self) {
+        let Some(applied) = &mut self.applied else { return };
+        let Some((whole, until)) = applied.whole.take() else { return };
+        applied.ruling = applied.ruling.or(Some(Ruling::Deny { until }));
+        self.terms = Terms::of(&whole, &self.rows.first.key);
+        self.limit = whole;
     }
 }

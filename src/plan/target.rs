@@ -71,16 +71,6 @@ impl Target {
 
 /// # Overrides
 impl Target {
-    /// Puts the limit under an override, which holds the definition's own numbers from now on.
-    pub(super) fn put_under(&mut self, mut applied: AppliedOverride) {
-        if let Some(numbers) = applied.numbers.take() {
-            self.terms = self.named_alike(Terms::of(&numbers, self.key()));
-            applied.numbers = Some(std::mem::replace(&mut self.limit, numbers));
-        }
-        self.terms = self.terms.paused(applied.pause);
-        self.applied = Some(Box::new(applied));
-    }
-
     /// The limit with the numbers that count, and the override that applies to it.
     pub(super) fn overridden(&self) -> (&Limit, Option<&AppliedOverride>) {
         (&self.limit, self.applied.as_deref())
@@ -99,21 +89,6 @@ impl Target {
     /// Whether all is granted and nothing charged.
     pub(crate) fn is_unlimited(&self) -> bool {
         self.ruling() == Some(Ruling::Unlimited)
-    }
-
-    /// Makes it unlimited, unless it is denied.
-    pub(super) fn lift(&mut self) {
-        let applied = self.applied.get_or_insert_default();
-        applied.ruling = applied.ruling.or(Some(Ruling::Unlimited));
-    }
-
-    /// Refuses until its `n` is whole again, a call that costs more than a slow-down leaves of it.
-    pub(super) fn await_whole(&mut self) {
-        let Some(applied) = &mut self.applied else { return };
-        let Some((whole, until)) = applied.whole.take() else { return };
-        applied.ruling = applied.ruling.or(Some(Ruling::Deny { until }));
-        self.terms = Terms::of(&whole, &self.rows.first.key);
-        self.limit = whole;
     }
 
     /// Until when nothing is granted.
@@ -136,7 +111,7 @@ impl Target {
     }
 
     /// The terms, with the period that the caller names, if it names one.
-    fn named_alike(&self, terms: Terms) -> Terms {
+    pub(super) fn named_alike(&self, terms: Terms) -> Terms {
         match self.terms.flow {
             Flow::Named { start, .. } => {
                 let start = Timestamp::from(start);

@@ -355,7 +355,7 @@ fn is_read_only(error: &(dyn DatabaseError + 'static)) -> bool {
     }
 }
 
-fn routine<'e>(error: &'e (dyn DatabaseError + 'static)) -> Option<&'e str> {
+pub(super) fn routine<'e>(error: &'e (dyn DatabaseError + 'static)) -> Option<&'e str> {
     error.try_downcast_ref::<PgDatabaseError>()?.routine()
 }
 

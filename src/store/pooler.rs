@@ -1,5 +1,9 @@
-//! The words of PgBouncer, which gives nearly all of its own errors the same code (08P01), and those of Supavisor and
-//! pgcat about crowds.
+//! Errors that a pooler causes: those of transaction mode, the words of PgBouncer, which gives nearly all of its own
+//! errors the same code (08P01), and those of Supavisor and pgcat about crowds.
+
+use sqlx::error::DatabaseError;
+
+use super::fault::routine;
 
 /// The meaning of a pooler's own error.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
@@ -32,6 +36,17 @@ impl PoolerError {
         } else {
             Self::Refused
         }
+    }
+}
+
+/// Whether a pooler in transaction mode has lent out another connection than that on which a statement was prepared: the
+/// name of the statement is unknown, or names one that another client prepared.
+pub(super) fn is_misprepared(error: &(dyn DatabaseError + 'static)) -> bool {
+    match error.code().as_deref() {
+        Some("26000" | "42P05") => true,
+        // It has another number of parameters.
+        Some("08P01") => routine(error) == Some("exec_bind_message"),
+        _ => false,
     }
 }
 

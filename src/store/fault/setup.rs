@@ -4,6 +4,7 @@ use sqlx::error::DatabaseError;
 
 use super::routine;
 use crate::error::SetupFault;
+use crate::store::pooler::is_misprepared;
 use crate::store::session;
 
 /// The fault of the set-up that causes a driver's error, if one does.
@@ -26,16 +27,6 @@ fn is_row_security(told: &(dyn DatabaseError + 'static)) -> bool {
     match told.code().as_deref() {
         Some("22P02") => told.message().contains("\"row security hides rows of tollgate."),
         Some("42501") => matches!(routine(told), Some("ExecWithCheckOptions" | "check_enable_rls")),
-        _ => false,
-    }
-}
-
-/// Whether the name of a prepared statement is unknown, or names one that another client prepared.
-fn is_misprepared(error: &(dyn DatabaseError + 'static)) -> bool {
-    match error.code().as_deref() {
-        Some("26000" | "42P05") => true,
-        // It has another number of parameters.
-        Some("08P01") => routine(error) == Some("exec_bind_message"),
         _ => false,
     }
 }
