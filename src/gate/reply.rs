@@ -18,11 +18,13 @@ pub(super) struct QueuedCall {
 /// caller gets an answer.
 pub(super) struct Reply {
     to: Option<To>,
-    limit: Text,
-    /// Whether the call was begun, so that it may have been carried out.
-    begun: bool,
+    /// The limit that names the call.
+    pub(super) limit: Text,
+    /// Whether the call was begun, so that it may have been carried out. From then on it counts, whether its caller waits
+    /// or not.
+    pub(super) begun: bool,
     /// Closing the gate waits until this is dropped, once the answer is given.
-    owing: Option<watch::Receiver<bool>>,
+    pub(super) owing: Option<watch::Receiver<bool>>,
 }
 
 /// The receiver of the answer.
@@ -44,16 +46,6 @@ impl Reply {
         Self { to: Some(To::Gate(Box::new(then))), limit, begun: false, owing: None }
     }
 
-    /// Closing the gate waits for the answer.
-    pub(super) fn owe(&mut self, owing: Option<watch::Receiver<bool>>) {
-        self.owing = owing;
-    }
-
-    /// The limit that names the call.
-    pub(super) fn limit(&self) -> &Text {
-        &self.limit
-    }
-
     /// Whether the caller no longer waits.
     pub(super) fn is_abandoned(&self) -> bool {
         match &self.to {
@@ -66,16 +58,6 @@ impl Reply {
     /// Whether it is the reply to a caller, and not to a call of the gate's own.
     pub(super) fn has_caller(&self) -> bool {
         matches!(self.to, Some(To::Caller(_)))
-    }
-
-    /// From here on the call counts, whether its caller waits or not.
-    pub(super) fn begin(&mut self) {
-        self.begun = true;
-    }
-
-    /// Nothing was carried out after all.
-    pub(super) fn undo(&mut self) {
-        self.begun = false;
     }
 
     /// Answers; an error of many callers names the limit of this one.

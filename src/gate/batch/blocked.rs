@@ -94,7 +94,7 @@ impl Blocked {
                 let waited = call.blocked_since.map_or(Duration::ZERO, |since| since.elapsed());
                 let left = settings.lock_timeout.saturating_sub(waited);
                 if left.is_zero() {
-                    let limit = call.reply.limit().clone().into();
+                    let limit = call.reply.limit.clone().into();
                     call.reply.send(Err(Error::Locked { limit }));
                 } else if !call.reply.is_abandoned() {
                     (patience, longest) = (patience.max(left), longest.max(waited));
@@ -172,7 +172,7 @@ impl Turns {
 async fn work(blocked: Arc<Blocked>, worker: Worker<impl FnMut()>) {
     let shared = &blocked.shared;
     while let Some((calls, wait)) = blocked.take() {
-        let limit = calls[0].reply.limit().clone();
+        let limit = calls[0].reply.limit.clone();
         let still = match Connection::acquire(shared, &blocked.server, limit.as_str()).await {
             Ok(connection) => Batch::new(shared, connection, calls).run_locked(wait).await,
             Err(error) => {

@@ -129,7 +129,7 @@ impl<'s> Batch<'s> {
 
     /// From here on the calls count.
     fn begin(&mut self) {
-        self.callers.iter_mut().filter_map(|caller| caller.reply.as_mut()).for_each(Reply::begin);
+        self.callers.iter_mut().filter_map(|caller| caller.reply.as_mut()).for_each(|reply| reply.begun = true);
     }
 
     /// Answers the callers that have no answer yet, and returns the state of the connection.
@@ -352,7 +352,7 @@ impl<'s> Batch<'s> {
         for place in calls {
             let Caller { reply, blocked_since, .. } = &mut self.callers[*place];
             if let Some(mut reply) = reply.take() {
-                reply.undo();
+                reply.begun = false;
                 let call = self.plan.call(*place);
                 if !call.takes_ahead() {
                     self.blocked.push(QueuedCall { call: call.clone(), reply, blocked_since: *blocked_since });

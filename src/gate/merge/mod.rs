@@ -187,7 +187,7 @@ impl Lane {
         // This is checked under the lock, so that a call that is queued before an outage is known is refused when it
         // is.
         if let Some(error) = self.server.outage.known() {
-            return Err(error.concerning(call.reply.limit()));
+            return Err(error.concerning(&call.reply.limit));
         }
         if !queue.has_room(&call, self.shared.settings.queue) {
             return Err(call.reply.overloaded());
@@ -217,7 +217,7 @@ impl Lane {
     /// The limit of the next call. If there is none, `None`, and the worker ends.
     fn next_limit(&self) -> Option<Text> {
         let mut queue = lock(&self.queue);
-        let limit = queue.first().map(|next| next.reply.limit().clone());
+        let limit = queue.first().map(|next| next.reply.limit.clone());
         queue.has_worker = limit.is_some();
         limit
     }

@@ -92,7 +92,7 @@ impl Gate {
     async fn queue(&self, call: Operation, limit: &Text) -> Result<Answer, Error> {
         let (mut reply, answer) = Reply::new(limit.clone());
         if call.is_held() {
-            reply.owe(self.inner.shared.owing());
+            reply.owing = self.inner.shared.owing();
         }
         let queued = QueuedCall { call, reply, blocked_since: None };
         if let Err(error) = self.inner.nodes.submit(queued) {

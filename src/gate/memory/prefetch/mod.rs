@@ -299,7 +299,7 @@ impl Prefetch {
             None => under(None),
         }?;
         let mut reply = Reply::then(limit.name.clone(), then);
-        reply.owe(Some(self.closed.subscribe()));
+        reply.owing = Some(self.closed.subscribe());
         Some(QueuedCall { call, reply, blocked_since: None })
     }
 }
