@@ -16,10 +16,13 @@ pub(crate) type Answers = Vec<Result<Answer, Error>>;
 /// If a look may suffice, it comes first and takes no lock. Then one statement locks the rows, in lock order, and
 /// inserts the missing ones, and another writes the changes.
 pub(crate) struct Execution<'a> {
-    store: Store<'a>,
-    plan: &'a Plan,
-    looks: bool,
-    waits: bool,
+    pub(crate) store: Store<'a>,
+    pub(crate) plan: &'a Plan,
+    /// Whether to look at the rows before they are locked. If a committed balance refuses every call, none takes a lock.
+    /// One row needs no look of its own: the statement that locks it looks first, and says if it is missing.
+    pub(crate) looks: bool,
+    /// Whether it waits for a row that another transaction holds. Else it fails with [`Error::Locked`].
+    pub(crate) waits: bool,
 }
 
 /// The rows of a plan as a look without a lock found them, and the answers that its calls would get now.
@@ -44,22 +47,7 @@ impl Look {
     }
 }
 
-impl<'a> Execution<'a> {
-    pub(crate) fn new(store: Store<'a>, plan: &'a Plan) -> Self {
-        Self { store, plan, looks: false, waits: true }
-    }
-
-    /// Fails with [`Error::Locked`] if another transaction holds a row, and does not wait for it.
-    pub(crate) fn without_waiting(self) -> Self {
-        Self { waits: false, ..self }
-    }
-
-    /// Whether to look at the rows before they are locked. If a committed balance refuses every call, none takes a
-    /// lock. One row needs no look of its own: the statement that locks it looks first, and says if it is missing.
-    pub(crate) fn looking(self, looks: bool) -> Self {
-        Self { looks, ..self }
-    }
-
+impl Execution<'_> {
     /// Looks at the rows without a lock.
     pub(crate) async fn look(&mut self) -> Result<Look, Error> {
         let seen = self.store.peek(self.plan.rows()).await?;

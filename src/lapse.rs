@@ -195,7 +195,8 @@ impl Reaper {
         let begun = begin(conn, self.backend, lock_timeout, TIMEOUT).await;
         let mut tx =
             begun.map_err(|source| Error::Database { step: Step::Begin, limit: None, source: source.into() })?;
-        let answers = Execution::new(Store::new(&mut tx, self.at, self.backend), &plan).run().await?;
+        let store = Store::new(&mut tx, self.at, self.backend);
+        let answers = Execution { store, plan: &plan, looks: false, waits: true }.run().await?;
         tx.commit().await.map_err(unreaped)?;
         let mut given = Reaped::default();
         for (place, (call, answer)) in lapsed.iter().zip(answers).enumerate() {

@@ -94,7 +94,7 @@ impl Limiter {
         if self.backend.unnamed {
             store.expect_transaction(plan.rows()[0].name()).await?;
         }
-        Execution::new(store, plan).look().await
+        Execution { store, plan, looks: true, waits: true }.look().await
     }
 
     /// Looks at all rows, and takes tokens from those that may suffice: the rows of the alternatives up to the one that
@@ -110,7 +110,8 @@ impl Limiter {
         }
         if let Some(chosen) = look.choose(plan) {
             let savepoint = self.savepoint(conn, plan).await?;
-            match Execution::new(self.tables(conn), plan).run_chosen(chosen).await.transpose() {
+            let execution = Execution { store: self.tables(conn), plan, looks: false, waits: true };
+            match execution.run_chosen(chosen).await.transpose() {
                 Some(answers) => return savepoint.leave(conn, answers).await,
                 None => savepoint.undo(conn).await?,
             }
@@ -127,7 +128,7 @@ impl Limiter {
                 || !plan.stale().is_empty());
         if self.lock_timeout.is_some() || writes_often {
             let savepoint = self.savepoint(conn, plan).await?;
-            let answers = Execution::new(self.tables(conn), plan).looking(looks).run().await;
+            let answers = Execution { store: self.tables(conn), plan, looks, waits: true }.run().await;
             return savepoint.leave(conn, answers).await;
         }
         let mut store = self.tables(conn);
@@ -135,7 +136,7 @@ impl Limiter {
         if self.backend.unnamed || self.backend.parts.is_distributed() {
             store.expect_transaction(plan.rows()[0].name()).await?;
         }
-        Execution::new(store, plan).looking(looks).run().await
+        Execution { store, plan, looks, waits: true }.run().await
     }
 
     fn tables<'c>(&self, conn: &'c mut PgConnection) -> Store<'c> {

@@ -55,10 +55,8 @@ impl Batch<'_> {
         let patience = timeout.saturating_mul(STATEMENTS).saturating_mul(pieces);
         let ended = |source| database(Step::Commit, limit, source);
         let execute = async {
-            let mut execution = Execution::new(shared.store_in(&mut tx), plan);
-            if matches!(wait, Wait::Apart(_)) {
-                execution = execution.without_waiting();
-            }
+            let (store, waits) = (shared.store_in(&mut tx), matches!(wait, Wait::InQueue(_)));
+            let mut execution = Execution { store, plan, looks: false, waits };
             if !looks {
                 return execution.run().await.map(Some);
             }
