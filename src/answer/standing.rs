@@ -49,12 +49,7 @@ impl Standing {
     /// The whole tokens that remain; 0 for a debt.
     #[must_use]
     pub fn whole(&self) -> u64 {
-        whole(self.remaining)
-    }
-
-    /// The standing where nothing was taken after all.
-    pub(crate) fn untaken(self) -> Self {
-        Self { before: None, ..self }
+        u64::try_from(self.remaining.whole()).unwrap_or_default()
     }
 
     /// Whether this grant took the balance below a share of the capacity, from at or above it. `crossed(0.2)` is true
@@ -142,8 +137,3 @@ pub(crate) fn fell_below(limit: &Limit, share: f64, fall: Option<(Tokens, Tokens
 ///
 /// Empty in answers that were given without the database, unless they were counted in memory.
 pub type Standings = Box<[Standing]>;
-
-/// Whole tokens, rounded down; 0 for a debt.
-pub(crate) fn whole(tokens: Tokens) -> u64 {
-    u64::try_from(tokens.whole()).unwrap_or_default()
-}

@@ -1,4 +1,3 @@
-use std::mem;
 use std::time::Duration;
 
 use super::settle::Settlement;
@@ -6,7 +5,6 @@ use crate::algebra::Timestamp;
 use crate::answer::balance::Balance;
 use crate::answer::decision::{Decision, Denied, Grant, Reservation, Source, span};
 use crate::answer::receipt::Receipt;
-use crate::answer::standing::Standing;
 
 /// The answer to a call.
 #[derive(Clone, Debug)]
@@ -35,7 +33,7 @@ impl Answer {
     pub(super) fn untaken(mut self) -> Self {
         if let Self::Granted { grant, .. } = &mut self {
             grant.receipt = Receipt::default();
-            grant.standings = mem::take(&mut grant.standings).into_iter().map(Standing::untaken).collect();
+            grant.standings.iter_mut().for_each(|standing| standing.before = None);
         }
         self
     }
