@@ -4,7 +4,7 @@ use std::slice;
 use super::account::{Account, Portion, Shard, first_true};
 use super::ask::Ask;
 use super::state::{List, saturate, wide};
-use super::terms::{Flow, Terms};
+use super::terms::Flow;
 use crate::answer::decision::Reason;
 use crate::tokens::Tokens;
 use crate::values::timestamp::Timestamp;
@@ -147,41 +147,5 @@ impl Account<'_> {
     fn ready_at(&self, portions: &[Portion]) -> Timestamp {
         let terms = |portion: &Portion| self.terms.shard(portion.shard, self.rows.len());
         portions.iter().map(|portion| terms(portion).repaid_at(&portion.next)).fold(self.now, Timestamp::max)
-    }
-}
-
-/// # How deep into debt it may go
-///
-/// A reservation to `max_reserved`, each ask of a wallet to its overdraft, any other not at all.
-impl Ask {
-    /// The least balance that grants this: the cost less the debt that it may make, or plus the tokens that must stay
-    /// behind.
-    pub(crate) fn needs(self, terms: &Terms) -> Tokens {
-        saturate(wide(self.cost()) + self.floor(terms))
-    }
-
-    /// The least balance that it may leave.
-    pub(super) fn floor(self, terms: &Terms) -> i128 {
-        self.leaving.map_or_else(|| -i128::from(self.max_debt(terms)), wide)
-    }
-
-    /// The deepest debt that it may make; without a bound, the deepest that a row can hold.
-    pub(super) fn max_debt(self, terms: &Terms) -> i64 {
-        if self.owes(terms) { terms.max_reserved.min(i64::MAX - terms.top()) } else { 0 }
-    }
-
-    /// Whether its debt is bounded only by what a row can hold.
-    pub(super) fn is_unbounded(self, terms: &Terms) -> bool {
-        self.leaving.is_none() && self.owes(terms) && terms.max_reserved == i64::MAX
-    }
-
-    /// Whether it may make a debt. A wallet's overdraft is for every call.
-    fn owes(self, terms: &Terms) -> bool {
-        self.is_reserving() || terms.flow == Flow::Wallet
-    }
-
-    /// The largest cost that can ever be granted at once.
-    pub(crate) fn max_cost(self, terms: &Terms) -> Tokens {
-        saturate(i128::from(terms.capacity) - self.floor(terms))
     }
 }

@@ -65,6 +65,7 @@ mod account;
 mod adjust;
 mod ask;
 mod charge;
+mod debt;
 mod decide;
 mod months;
 mod period;

@@ -5,9 +5,9 @@ use serde::Serialize;
 use sqlx::postgres::PgRow;
 use sqlx::{Row as _, query_file};
 
-use super::columns::{Corrupt, part_number};
+use super::columns::{Corrupt, index, part_number};
 use super::fault::{database, unreaped, unwritten};
-use super::found::index;
+
 use super::{Held, Store};
 use crate::algebra::Timestamp;
 use crate::call::{CallId, StoredCall};

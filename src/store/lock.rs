@@ -26,8 +26,8 @@ use sqlx::Row as _;
 use sqlx::postgres::PgRow;
 use tokio::time::Instant;
 
-use super::columns::{self, Columns, Hint};
-use super::found::{Found, index};
+use super::columns::{self, Columns, Found, Hint, index};
+
 use super::{Store, by_table_and_part, failed, failed_among};
 use crate::algebra::Timestamp;
 use crate::error::{Error, Step};

@@ -37,7 +37,6 @@
 mod calls;
 mod columns;
 mod fault;
-mod found;
 mod pooler;
 pub(crate) mod session;
 
@@ -55,9 +54,9 @@ use crate::error::{Error, SetupFault, Step};
 use crate::limit::Storage;
 use crate::parts::Parts;
 use crate::plan::{Plan, RowId};
+pub(crate) use columns::Found;
 use fault::corrupt;
 pub(crate) use fault::{database, setup_fault, timed_out, unreaped, unswept, unwritten};
-pub(crate) use found::Found;
 use session::Right;
 
 /// Runs a statement on the table of a storage, and yields its rows.

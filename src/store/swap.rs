@@ -16,8 +16,8 @@ use sqlx::Row as _;
 use sqlx::postgres::PgRow;
 
 use super::calls::CallColumns;
-use super::columns::{self, Values};
-use super::found::{Found, Version};
+use super::columns::{self, Found, Values, Version};
+
 use super::{Store, by_table_and_part, failed, failed_among};
 use crate::algebra::{List, Timestamp};
 use crate::call::StoredCall;
