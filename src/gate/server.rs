@@ -5,18 +5,21 @@ use sqlx::{ConnectOptions as _, PgConnection, PgPool};
 use tokio::time::timeout;
 
 use super::outage::Outage;
-use crate::store::timed_out;
+use crate::store::{Shards, timed_out};
 
 /// A server that a gate asks: the connections to it, and whether it is known to be silent.
 #[derive(Clone)]
 pub(super) struct Server {
     pub(super) pool: PgPool,
     pub(super) outage: Arc<Outage>,
+    /// The shards on a node of Citus whose tables are asked; none elsewhere.
+    pub(super) shards: Arc<Shards>,
 }
 
 impl Server {
     pub(super) fn new(pool: PgPool, statement_timeout: Duration) -> Self {
-        Self { outage: Arc::new(Outage::new(pool.clone(), statement_timeout)), pool }
+        let outage = Arc::new(Outage::new(pool.clone(), statement_timeout));
+        Self { pool, outage, shards: Arc::default() }
     }
 
     /// A connection beside the pool, to see whether the server answers.

@@ -4,6 +4,7 @@ use std::time::Duration;
 use sqlx::PgConnection;
 use tokio::sync::watch;
 
+use super::connection::Connection;
 use super::memory::Memories;
 use super::outage::Fallback;
 use super::server::Server;
@@ -44,8 +45,9 @@ impl Shared {
     }
 
     /// The tables, over a connection, by the gate's clock.
-    pub(super) fn store<'c>(&self, connection: &'c mut PgConnection) -> Store<'c> {
-        let (backend, store) = (self.settings.backend, self.store_in(connection));
+    pub(super) fn store<'c>(&self, connection: &'c mut Connection) -> Store<'c> {
+        let (backend, shards) = (self.settings.backend, connection.server.shards.clone());
+        let store = self.store_in(connection).on_shards(shards);
         let settings = || store::timeouts(backend, None, self.settings.statement_timeout);
         if backend.unnamed { store.wrapping(settings()) } else { store }
     }

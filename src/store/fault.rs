@@ -65,7 +65,8 @@ impl Error {
     /// True for lost races: serialization failures (40001), deadlocks (40P01), ids that another call used first
     /// (23505), and [`Error::Moved`]. True for waits that were cut short: [`Error::Locked`], lock timeouts (55P03), and
     /// cancelled statements (57014). True for crowds: [`Error::Overloaded`], [`Error::PoolExhausted`], and too many connections (53300).
-    /// True for servers that shut down or start up, and for lost connections, including those of Citus to its nodes.
+    /// True for servers that shut down or start up, and for lost connections, including those of Citus to its nodes, and
+    /// for a part that Citus splits.
     /// True for PgBouncer's own messages (08P01) about crowds and about servers that are away, and for those of
     /// Supavisor and pgcat about crowds. False for [`Error::OutcomeUnknown`], because the call may have been carried
     /// out, and for [`Error::ReadOnly`], because the same connection leads to the same server again. False for a closed
@@ -74,7 +75,9 @@ impl Error {
     pub fn is_retryable(&self) -> bool {
         match self {
             Self::Locked { .. } | Self::Moved { .. } | Self::Overloaded { .. } | Self::PoolExhausted { .. } => true,
-            Self::Database { step, source, .. } => is_passing(source) || is_broken_off(*step, source),
+            Self::Database { step, source, .. } => {
+                is_passing(source) || is_of_a_split(source) || is_broken_off(*step, source)
+            }
             _ => false,
         }
     }
@@ -211,11 +214,13 @@ impl Error {
     }
 
     /// Whether this transaction lost a race and must run again as a whole. To be the first to use an id is such a race,
-    /// too (23505), and to lock a row whose part is then moved.
+    /// too (23505), and to ask a part that is then moved or split.
     pub(crate) fn is_lost_race(&self) -> bool {
         match self {
             Self::Moved { .. } => true,
-            Self::Database { source, .. } => matches!(code(source).as_deref(), Some("40001" | "40P01" | "23505")),
+            Self::Database { source, .. } => {
+                matches!(code(source).as_deref(), Some("40001" | "40P01" | "23505")) || is_of_a_split(source)
+            }
             _ => false,
         }
     }
@@ -325,6 +330,12 @@ fn pooler_error(error: &sqlx::Error) -> Option<PoolerError> {
         "08P01" => Some(PoolerError::of(error.message())),
         code => pooler::is_crowd(code, error.message()).then_some(PoolerError::Busy),
     }
+}
+
+/// Whether a shard was split before Citus had locked it. Nothing is written, and the next statement finds the new ones.
+pub(super) fn is_of_a_split(error: &sqlx::Error) -> bool {
+    let Some(error) = error.as_database_error() else { return false };
+    error.code().as_deref() == Some("XX000") && error.message().starts_with("could not find valid entry for shard")
 }
 
 /// Whether Citus says, in English, that it has lost a node. PostgreSQL's code is that of a lost connection (08006), an

@@ -41,6 +41,7 @@ mod pooler;
 pub(crate) mod session;
 
 use std::slice;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
@@ -85,10 +86,12 @@ macro_rules! on_rows {
 // These modules come after the macros, because they use them.
 mod lock;
 mod save;
+mod shards;
 mod swap;
 mod sweep;
 
 pub(crate) use save::Held;
+pub(crate) use shards::Shards;
 pub(crate) use swap::{Grouped, Swap};
 pub(crate) use sweep::{Ctid, FullRow, FullRows};
 
@@ -100,6 +103,8 @@ pub(crate) struct Store<'c> {
     backend: Backend,
     /// The settings of the transaction that each statement gets for itself; `None` if it gets none.
     wraps: Option<String>,
+    /// The shards on the node that the connection leads to, if their tables are asked.
+    shards: Option<Arc<Shards>>,
 }
 
 /// The servers behind the connections.
@@ -117,7 +122,7 @@ impl Backend {
 
 impl<'c> Store<'c> {
     pub(crate) fn new(conn: &'c mut PgConnection, at: Option<Timestamp>, backend: Backend) -> Self {
-        Self { conn, at, backend, wraps: None }
+        Self { conn, at, backend, wraps: None, shards: None }
     }
 
     /// Gives each statement a transaction of its own, under these settings. Unnamed statements need one: the driver
@@ -125,6 +130,12 @@ impl<'c> Store<'c> {
     /// server, which would execute the statement that was prepared there last.
     pub(crate) fn wrapping(mut self, settings: String) -> Self {
         self.wraps = Some(settings);
+        self
+    }
+
+    /// Asks the tables of these shards, where they are known.
+    pub(crate) fn on_shards(mut self, shards: Arc<Shards>) -> Self {
+        self.shards = Some(shards);
         self
     }
 

@@ -40,13 +40,13 @@ pub(crate) struct Grouped<C> {
 }
 
 /// The rows of a swap, as the arrays that statements bind.
-struct SwapRows<'f> {
-    first: &'f RowId,
-    tids: Vec<&'f str>,
-    writers: Vec<&'f str>,
-    values: Values,
-    groups: Vec<i32>,
-    began: Option<Timestamp>,
+pub(super) struct SwapRows<'f> {
+    pub(super) first: &'f RowId,
+    pub(super) tids: Vec<&'f str>,
+    pub(super) writers: Vec<&'f str>,
+    pub(super) values: Values,
+    pub(super) groups: Vec<i32>,
+    pub(super) began: Option<Timestamp>,
 }
 
 /// Runs a statement that writes the rows of a swap, which it binds before anything else, and yields what it wrote.
@@ -66,6 +66,10 @@ impl Store<'_> {
     pub(crate) async fn peek(&mut self, rows: &[RowId]) -> Result<Found, Error> {
         let mut found = Found::none();
         for piece in by_table_and_part(rows) {
+            if let Some(peeked) = self.peek_shard(piece).await.map_err(failed_among(Step::Read, piece))? {
+                found.append(peeked);
+                continue;
+            }
             let at = self.at;
             let peeked = on_rows!(
                 self,
@@ -114,6 +118,9 @@ impl Store<'_> {
 
     /// Writes rows without a list, each by itself.
     async fn swap_rows(&mut self, rows: &SwapRows<'_>) -> Result<Vec<PgRow>, sqlx::Error> {
+        if let Some(shard) = self.shard(rows.first) {
+            return self.swap_shard(&shard, rows, None).await;
+        }
         swap!(self, rows, "src/store/sql/swap.sql", "src/store/sql/ephemeral/swap.sql", rows.began as Option<Timestamp>)
     }
 
@@ -121,6 +128,9 @@ impl Store<'_> {
     async fn swap_groups(&mut self, rows: &SwapRows<'_>) -> Result<Vec<PgRow>, sqlx::Error> {
         let sizes = rows.groups.chunk_by(i32::eq).flat_map(|group| iter::repeat_n(count(group.len()), group.len()));
         let sizes: Vec<_> = sizes.collect();
+        if let Some(shard) = self.shard(rows.first) {
+            return self.swap_shard(&shard, rows, Some(&sizes)).await;
+        }
         swap!(
             self,
             rows,

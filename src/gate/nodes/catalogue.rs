@@ -1,39 +1,66 @@
 //! The nodes of Citus, and where the parts lie.
 
-use std::collections::HashMap;
 use std::fmt;
 use std::sync::Arc;
 
 use sqlx::postgres::PgRow;
-use sqlx::{Error, PgConnection, PgPool, Row as _};
+use sqlx::{Connection as _, Error, PgConnection, PgPool, Row as _};
 
+use crate::limit::Storage;
 use crate::parts::Parts;
+
+/// A shard, and the node that has it.
+pub(super) struct Placement {
+    pub(super) storage: Storage,
+    pub(super) part: u16,
+    pub(super) shard: i64,
+    pub(super) node: Node,
+}
+
+impl Placement {
+    /// Those of each part, in both tables.
+    pub(super) async fn all(entry: &mut PgConnection, parts: Parts) -> Result<Vec<Self>, Error> {
+        let numbers: Vec<_> = parts.all().map(u16::cast_signed).collect();
+        let asked = sqlx::query(include_str!("of_parts.sql")).persistent(false).bind(numbers);
+        asked.fetch_all(entry).await?.iter().map(Self::from_row).collect()
+    }
+
+    fn from_row(row: &PgRow) -> Result<Self, Error> {
+        let port = u16::try_from(row.try_get::<i32, _>(5)?).map_err(|error| Error::Decode(error.into()))?;
+        Ok(Self {
+            storage: if row.try_get(0)? { Storage::Durable } else { Storage::Ephemeral },
+            part: row.try_get::<i16, _>(1)?.cast_unsigned(),
+            shard: row.try_get(2)?,
+            node: Node { group: row.try_get(3)?, host: row.try_get::<String, _>(4)?.into(), port },
+        })
+    }
+}
 
 /// A node, and its address.
 #[derive(Clone, Debug, Eq, Hash, PartialEq)]
 pub(super) struct Node {
-    group: i32,
+    pub(super) group: i32,
     host: Arc<str>,
     port: u16,
 }
 
 impl Node {
-    /// The node of each part.
-    pub(super) async fn of_parts(entry: &mut PgConnection, parts: Parts) -> Result<HashMap<u16, Self>, Error> {
-        let numbers: Vec<_> = parts.all().map(u16::cast_signed).collect();
-        let asked = sqlx::query(include_str!("of_parts.sql")).persistent(false).bind(numbers);
-        asked.fetch_all(entry).await?.iter().map(Self::of_part).collect()
-    }
-
-    fn of_part(row: &PgRow) -> Result<(u16, Self), Error> {
-        let port = u16::try_from(row.try_get::<i32, _>(3)?).map_err(|error| Error::Decode(error.into()))?;
-        let node = Self { group: row.try_get(1)?, host: row.try_get::<String, _>(2)?.into(), port };
-        Ok((row.try_get::<i16, _>(0)?.cast_unsigned(), node))
+    /// Whether this node, which a connection leads to, holds a shard for us as Citus does for its own writes.
+    pub(super) async fn holds(&self, over: &mut PgConnection, shard: i64) -> Result<bool, Error> {
+        let mut tx = over.begin().await?;
+        let asked = sqlx::query_scalar(include_str!("holds.sql")).persistent(false).bind(shard).bind(self.group);
+        let holds = asked.fetch_one(&mut *tx).await?;
+        tx.rollback().await?;
+        Ok(holds)
     }
 
     /// Connections to its address, with all other settings of the entry.
-    pub(super) fn pool(&self, entry: &PgPool) -> PgPool {
+    pub(super) fn pool(&self, entry: &PgPool, parts: Parts) -> PgPool {
         let address = entry.connect_options().as_ref().clone().host(&self.host).port(self.port);
+        // Three statements for each shard, of two tables, beside the 100 that sqlx keeps.
+        let address = address.statement_cache_capacity(100 + 6 * usize::from(parts.count()));
+        // A session keeps the plan that it made while the table of a shard was small. That table has no empty megabyte.
+        let address = address.options([("enable_seqscan", "off")]);
         entry.options().clone().min_connections(0).connect_lazy_with(address)
     }
 

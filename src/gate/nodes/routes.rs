@@ -8,13 +8,14 @@ use std::time::Instant;
 use futures_util::TryFutureExt;
 use tokio::runtime::Handle;
 
-use super::catalogue::Node;
+use super::catalogue::{Node, Placement};
 use super::node_lanes::NodeLanes;
 use crate::error::{Error, Step, chain};
 use crate::gate::connection::{Connection, within};
 use crate::gate::merge::{Lanes, Width};
 use crate::gate::server::Server;
 use crate::gate::shared::Shared;
+use crate::limit::Storage;
 use crate::store::database;
 use crate::values::lock::{read, write};
 
@@ -45,14 +46,18 @@ impl Routes {
 
     /// The lanes to the node of a part; `None` if it is not known, or takes no connection.
     pub(super) fn lanes(self: &Arc<Self>, part: u16) -> Option<Arc<NodeLanes>> {
-        self.read_if_due();
-        read(&self.map).of_parts.get(&part).cloned()
+        let lanes = read(&self.map).of_parts.get(&part).cloned();
+        self.read_if_due(lanes.as_ref().is_some_and(|lanes| lanes.server.shards.has_missed()));
+        lanes
     }
 
-    /// Starts a task that reads the catalogue, if it is time.
-    fn read_if_due(self: &Arc<Self>) {
+    /// Starts a task that reads the catalogue, if it is time: a second after the last one if a shard was missed.
+    fn read_if_due(self: &Arc<Self>, has_missed: bool) {
         let (due, now) = (self.due.load(Ordering::Relaxed), self.built.elapsed().as_secs());
-        if now < due || self.due.compare_exchange(due, now + EVERY, Ordering::Relaxed, Ordering::Relaxed).is_err() {
+        let early = if has_missed { EVERY - 1 } else { 0 };
+        if now + early < due
+            || self.due.compare_exchange(due, now + EVERY, Ordering::Relaxed, Ordering::Relaxed).is_err()
+        {
             return;
         }
         if let Ok(runtime) = Handle::try_current() {
@@ -69,10 +74,10 @@ impl Routes {
     async fn read(&self) -> Result<(), Error> {
         let Shared { entry, settings, .. } = &*self.shared;
         let mut connection = Connection::acquire_sound(&self.shared, entry, "").await?;
-        let nodes = self.within(Node::of_parts(&mut connection, settings.backend.parts)).await?;
+        let placements = self.within(Placement::all(&mut connection, settings.backend.parts)).await?;
         let before = read(&self.map).of_nodes.clone();
         let mut of_nodes = HashMap::new();
-        for node in nodes.values() {
+        for Placement { node, .. } in &placements {
             if of_nodes.contains_key(node) {
                 continue;
             }
@@ -84,20 +89,56 @@ impl Routes {
         }
         connection.finished();
         connection.give_back(&self.shared).await;
-        let lanes = |(part, node)| Some((part, of_nodes[&node].clone()?));
-        let of_parts = nodes.into_iter().filter_map(lanes).collect();
+        for (node, lanes) in &of_nodes {
+            if let Some(NodeLanes { server, .. }) = lanes.as_deref() {
+                self.find_shards(node, server, &placements).await;
+            }
+        }
+        let durable = placements.into_iter().filter(|placement| placement.storage == Storage::Durable);
+        let lanes = |Placement { part, node, .. }| Some((part, of_nodes[&node].clone()?));
+        let of_parts = durable.filter_map(lanes).collect();
         *write(&self.map) = RouteTable { of_parts, of_nodes };
         Ok(())
+    }
+
+    /// Tells a node's lanes the shards that lie there. They get none if the node does not hold them for this gate. It
+    /// is asked at first, and after a shard was missed; then an event says so.
+    async fn find_shards(&self, node: &Node, server: &Server, placements: &[Placement]) {
+        let here = placements.iter().filter(|placement| placement.node == *node);
+        let mut here: Vec<_> = here.map(|Placement { storage, part, shard, .. }| (*storage, *part, *shard)).collect();
+        let is_news = server.shards.take_missed();
+        if is_news || server.shards.is_empty() {
+            let holds = match here.first() {
+                Some((.., shard)) => self.holds(server, node, *shard).await,
+                None => Ok(true),
+            };
+            if !matches!(holds, Ok(true)) {
+                here.clear();
+                if is_news {
+                    let error = holds.err().map(|error| chain(&error));
+                    tracing::warn!(%node, error, "a node does not hold its shards for this gate, so Citus plans batches");
+                }
+            }
+        }
+        server.shards.know(node.group, &here);
+    }
+
+    async fn holds(&self, server: &Server, node: &Node, shard: i64) -> Result<bool, Error> {
+        let mut connection = Connection::acquire(&self.shared, server, "").await?;
+        let holds = self.within(node.holds(&mut connection, shard)).await?;
+        connection.finished();
+        connection.give_back(&self.shared).await;
+        Ok(holds)
     }
 
     /// Lanes to a node; `None` if the gate cannot connect to it. An event says so the first time.
     async fn reach(&self, node: &Node, entry: &mut Connection, is_news: bool) -> Option<Arc<NodeLanes>> {
         let Shared { entry: Server { pool, .. }, settings, .. } = &*self.shared;
-        let server = Server::new(node.pool(pool), settings.statement_timeout);
+        let server = Server::new(node.pool(pool, settings.backend.parts), settings.statement_timeout);
         let why = match self.leads_to(&server, node, entry).await {
             Ok(true) => {
                 let lanes = Lanes::new(&self.shared, &server, self.width.afresh());
-                return Some(Arc::new(NodeLanes::new(lanes, &server, pool)));
+                return Some(Arc::new(NodeLanes::new(lanes, server, pool)));
             }
             Ok(false) => "another server answers at its address".to_owned(),
             Err(error) => chain(&error),

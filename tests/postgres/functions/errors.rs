@@ -136,7 +136,7 @@ async fn functions(conn: &mut PgConnection) -> Vec<Function> {
                               join pg_type t on t.oid = a.type order by a.place)
                  from pg_proc p
                  join pg_type r on r.oid = p.prorettype
-                where p.pronamespace = 'tollgate'::regnamespace and p.proname !~ '^_' and r.typname <> 'trigger'
+                where p.pronamespace = 'tollgate'::regnamespace and p.proname !~ '^_|^hold_shard$' and r.typname <> 'trigger'
                 order by p.oid";
     let rows = sqlx::query(sql).fetch_all(conn).await.unwrap();
     let function = |row: &sqlx::postgres::PgRow| Function {

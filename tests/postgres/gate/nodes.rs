@@ -1,6 +1,7 @@
 //! Gates that go by node. On plain PostgreSQL there are no nodes, and on Citus all gates of the suite go by node.
 
 mod moves;
+mod shards;
 
 use std::collections::HashSet;
 

@@ -6,7 +6,7 @@ use tollgate::{Call, Error, HOUR, Limit, Receipt, Tokens};
 use super::LIMITER;
 use crate::gate::stage::EVER;
 use crate::teller::{both, tokens};
-use crate::world::{NUMBERS, World, is_on_citus, part_of, pid};
+use crate::world::{MOVE, NUMBERS, World, is_on_citus, part_of, pid};
 
 const TEN: Limit = Limit::token_bucket("ten", 10, EVER);
 /// Comes after the other in lock order.
@@ -78,7 +78,7 @@ async fn settle_beside(
     let waiting = pid(&mut tx).await;
     let beside = async {
         world.until_blocked(waiting).await;
-        world.move_part(part_of(key)).await;
+        world.change_part(part_of(key), MOVE).await;
         others().await;
         holder.rollback().await.unwrap();
     };

@@ -246,16 +246,11 @@ impl World {
         tokio::time::timeout(5 * MINUTE, blocked).await.unwrap();
     }
 
-    /// Moves a part, in each table, to the node after the one that has it.
+    /// Runs the statement that another one makes for a part, such as [`MOVE`].
     #[allow(dead_code, reason = "only the tests of moves need it")]
-    pub(crate) async fn move_part(&self, part: i16) {
-        let sql = "select format('select citus_move_shard_placement(%s, %L, %s, %L, %s, %L)',
-                                 p.shardid, n.nodename, n.nodeport, o.nodename, o.nodeport, 'block_writes')
-                     from pg_dist_placement p join pg_dist_node n using (groupid)
-                     join pg_dist_node o on o.groupid > 0 and o.groupid <> n.groupid
-                    where p.shardid = get_shard_id_for_distribution_column('tollgate.durable', $1::int2)
-                    limit 1";
-        let sql: String = sqlx::query_scalar(sql).bind(part).fetch_one(&mut self.admin().await).await.unwrap();
+    pub(crate) async fn change_part(&self, part: i16, change: &str) {
+        let sql = sqlx::query_scalar(AssertSqlSafe(change)).bind(part);
+        let sql: String = sql.fetch_one(&mut self.admin().await).await.unwrap();
         self.sql(&sql).await;
     }
 
@@ -284,6 +279,16 @@ impl Drop for World {
         dropping.join().unwrap();
     }
 }
+
+/// The statement that moves a part, in each table, to the node after the one that has it.
+#[allow(dead_code, reason = "only the tests of moves need it")]
+pub(crate) const MOVE: &str = "
+    select format('select citus_move_shard_placement(%s, %L, %s, %L, %s, %L)',
+                  p.shardid, n.nodename, n.nodeport, o.nodename, o.nodeport, 'block_writes')
+      from pg_dist_placement p join pg_dist_node n using (groupid)
+      join pg_dist_node o on o.groupid > 0 and o.groupid <> n.groupid
+     where p.shardid = get_shard_id_for_distribution_column('tollgate.durable', $1::int2)
+     limit 1";
 
 /// A pool of one connection, to wherever these lead.
 pub(crate) async fn one_connection(options: PgConnectOptions) -> PgPool {

@@ -72,12 +72,6 @@ impl Templates {
             }
             owner.close().await.unwrap();
             run(conn, grants).await;
-            if is_on_citus() {
-                // Citus writes a role anew on each node with its first right on a function in a database, and two
-                // worlds must not do so at once.
-                run(conn, &format!("grant execute on function tollgate.pause to {SERVICE}")).await;
-                run(conn, &format!("revoke execute on function tollgate.pause from {SERVICE}")).await;
-            }
             // As autovacuum does soon.
             run(conn, "vacuum tollgate.ephemeral, tollgate.durable, tollgate.calls").await;
         })

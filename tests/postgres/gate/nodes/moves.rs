@@ -3,13 +3,15 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 
+use sqlx::PgPool;
 use tokio::sync::watch;
 use tokio::task::JoinSet;
 use tollgate::{Call, DAY, Error, Gate, Grant, HOUR, Limit, MINUTE, SECOND, Source, Tokens, first_of, split};
 
 use super::knows_the_nodes;
+use super::shards::SPLIT;
 use crate::gate::stage::{EVER, patient, soon};
-use crate::world::{NUMBERS, PARTS, World, is_on_citus};
+use crate::world::{MOVE, NUMBERS, PARTS, World, is_on_citus, limiter};
 
 /// Nothing comes back while the test runs, and enough in a day to take ahead.
 const MILLION: Limit = Limit::stepped_bucket("million", 999_999, DAY).capacity(1_000_000);
@@ -21,8 +23,8 @@ const LEASES: Limit = Limit::concurrency("leases", 100, HOUR);
 const KEYS: usize = 8;
 const OFTEN: u32 = 20;
 
-/// Each way of asking, through a gate that remembers refusals, one whose statements have no names, and one that takes
-/// tokens ahead. All three ask for the same keys.
+/// Each way of asking, through a gate that remembers refusals, one whose statements have no names, one that asks by
+/// Citus's names alone, and one that takes tokens ahead. All four ask for the same keys, as does a limiter.
 #[tokio::test]
 async fn no_token_is_lost_or_spent_twice_while_parts_move() {
     if !is_on_citus() {
@@ -32,6 +34,7 @@ async fn no_token_is_lost_or_spent_twice_while_parts_move() {
     let gates = [
         patient(&world.pool).remember_refusals(SECOND).build(),
         patient(&world.pool).unnamed_statements().build(),
+        Gate::builder(world.pool.clone()).lock_timeout(MINUTE).statement_timeout(MINUTE).parts(PARTS).build(),
         patient(&world.pool).prefetch(HOUR).build(),
     ];
     let [.., ahead] = &gates;
@@ -43,13 +46,13 @@ async fn no_token_is_lost_or_spent_twice_while_parts_move() {
     let mut answers = Vec::new();
     let asked = gates.iter().flat_map(|gate| WAYS.map(|way| (gate, way)));
     for (gate, way) in asked.chain([(ahead, Way::Often); 4]) {
-        let gate = gate.clone();
+        let (gate, pool) = (gate.clone(), world.pool.clone());
         let (done, taken, answered) = (done.subscribe(), taken.clone(), watch::Sender::new(0));
         answers.push(answered.subscribe());
         callers.spawn(async move {
             while !*done.borrow() {
                 let key = fastrand::usize(..KEYS);
-                match way.ask(&gate, key).await {
+                match way.ask(&gate, &pool, key).await {
                     Ok(tokens) => {
                         taken[key].fetch_add(tokens, Ordering::Relaxed);
                         answered.send_modify(|answered| *answered += 1);
@@ -59,7 +62,8 @@ async fn no_token_is_lost_or_spent_twice_while_parts_move() {
             }
         });
     }
-    for moves in 1..=4 {
+    let broken_off = MOVE.replace("'select", "'begin; select").replace("%L)'", "%L); rollback'");
+    for (moves, change) in (1..).zip([MOVE, SPLIT, &broken_off, MOVE, MOVE]) {
         let holds = |key: usize| ahead.prefetched(&MILLION.key(key)) > Tokens::ZERO;
         soon(async {
             while !(0..KEYS).any(holds) {
@@ -67,7 +71,7 @@ async fn no_token_is_lost_or_spent_twice_while_parts_move() {
             }
         })
         .await;
-        world.move_part(NUMBERS[0]).await;
+        world.change_part(NUMBERS[0], change).await;
         for answered in &mut answers {
             // A caller that has failed is gone.
             let _ = soon(answered.wait_for(|answered| *answered >= moves)).await;
@@ -91,6 +95,7 @@ async fn no_token_is_lost_or_spent_twice_while_parts_move() {
 #[derive(Clone, Copy, Debug)]
 enum Way {
     Consume,
+    Joined,
     Often,
     Reserve,
     Wait,
@@ -105,8 +110,9 @@ enum Way {
     Refused,
 }
 
-const WAYS: [Way; 12] = [
+const WAYS: [Way; 13] = [
     Way::Consume,
+    Way::Joined,
     Way::Reserve,
     Way::Wait,
     Way::FirstOf,
@@ -122,13 +128,19 @@ const WAYS: [Way; 12] = [
 
 impl Way {
     /// Asks, and returns how many of the million tokens of the key it took. It repeats a settlement that fails.
-    async fn ask(self, gate: &Gate, key: usize) -> Result<u32, Error> {
+    async fn ask(self, gate: &Gate, pool: &PgPool, key: usize) -> Result<u32, Error> {
         let one = || MILLION.key(key);
         let stored = |cost: u32| MILLION.key(key).cost(cost).lapses_after(HOUR);
         let grant = |call: Call| granted(gate, call);
         match self {
             Self::Consume => {
                 grant(one().into()).await?;
+                Ok(1)
+            }
+            Self::Joined => {
+                let mut tx = pool.begin().await.unwrap();
+                limiter().consume(&mut tx, one()).await?.granted().unwrap();
+                tx.commit().await.unwrap();
                 Ok(1)
             }
             Self::Often => {
