@@ -77,6 +77,14 @@ pub async fn distribute(conn: &mut PgConnection, parts: u16, buckets: Buckets) -
             did = true;
         }
     }
+    // Nodes lack it if the schema is older than the extension. Citus gives PUBLIC the right to call what it makes.
+    run(
+        conn,
+        "select pg_catalog.create_distributed_function('tollgate.hold_shard(pg_catalog.int8, pg_catalog.int4)')"
+            .to_owned(),
+    )
+    .await?;
+    run(conn, "revoke execute on function tollgate.hold_shard from public".to_owned()).await?;
     Ok(did)
 }
 

@@ -64,13 +64,13 @@ impl Error {
     ///
     /// True for lost races: serialization failures (40001), deadlocks (40P01), ids that another call used first
     /// (23505), and [`Error::Moved`]. True for waits that were cut short: [`Error::Locked`], lock timeouts (55P03), and
-    /// cancelled statements (57014). True for crowds: [`Error::Overloaded`], [`Error::PoolExhausted`], and too many connections (53300).
-    /// True for servers that shut down or start up, and for lost connections, including those of Citus to its nodes, and
-    /// for a part that Citus splits.
-    /// True for PgBouncer's own messages (08P01) about crowds and about servers that are away, and for those of
-    /// Supavisor and pgcat about crowds. False for [`Error::OutcomeUnknown`], because the call may have been carried
-    /// out, and for [`Error::ReadOnly`], because the same connection leads to the same server again. False for a closed
-    /// pool, and for a password, a user, a database or a setting that is refused.
+    /// cancelled statements (57014). True for crowds: [`Error::Overloaded`], [`Error::PoolExhausted`], and too many
+    /// connections (53300). True for servers that shut down or start up, and for lost connections, including those of
+    /// Citus to its nodes, and for a part that Citus splits. True for PgBouncer's own messages (08P01) about crowds and
+    /// about servers that are away, and for those of Supavisor and pgcat about crowds. False for
+    /// [`Error::OutcomeUnknown`], because the call may have been carried out, and for [`Error::ReadOnly`], because the
+    /// same connection leads to the same server again. False for a closed pool, and for a password, a user, a database
+    /// or a setting that is refused.
     #[must_use]
     pub fn is_retryable(&self) -> bool {
         match self {

@@ -2,9 +2,9 @@
 //! once for each session, as on a plain server, where Citus would plan it anew each time.
 //!
 //! A statement reads and writes nothing where the shard does not lie. A reading looks into Citus's catalogue, by its
-//! own snapshot. A write first takes the lock for which moves and splits wait, and looks after that (`V13__shards.sql`):
-//! before it has the lock, it reads, locks and writes no row. So whoever asks a node that a shard has left learns so,
-//! and asks by Citus's names.
+//! own snapshot. A write first takes the lock for which moves and splits wait, and looks after that
+//! (`V13__shards.sql`): before it has the lock, it reads, locks and writes no row. So whoever asks a node that a shard
+//! has left learns so, and asks by Citus's names.
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, Ordering};

@@ -13,7 +13,7 @@ use routes::Routes;
 /// The lanes to each server that a gate asks.
 ///
 /// One server is the entry, which the builder's pool names. A gate that goes by node sends the calls of a part to the
-/// node on which the part lies: there it asks the tables of shards, which Citus does not plan, or else Citus plans once,
+/// node on which the part lies. There it asks the tables of shards, where Citus plans nothing, or else Citus plans once
 /// and needs no network. The entry gets all other calls: those over several parts, and those of a node that takes no
 /// connection of the gate.
 pub(super) struct Nodes {

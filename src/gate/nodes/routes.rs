@@ -116,7 +116,7 @@ impl Routes {
                 here.clear();
                 if is_news {
                     let error = holds.err().map(|error| chain(&error));
-                    tracing::warn!(%node, error, "a node does not hold its shards for this gate, so Citus plans batches");
+                    tracing::warn!(%node, error, "a node does not hold its shards for this gate; Citus plans batches");
                 }
             }
         }

@@ -11,7 +11,7 @@ use super::{EXAMPLE, failure, run, stdout, tollgate};
 use crate::world::{LATE, OWNER, World};
 
 /// The parts of Citus that the command asks, under the names that they have there: the tables that it knows, and the
-/// function that adds one.
+/// functions that add one.
 const STAND_IN: &str = "
     set allow_system_table_mods = on;
     create table pg_catalog.pg_dist_partition (logicalrelid regclass, partkey text, colocated text, shards int);
@@ -22,6 +22,7 @@ const STAND_IN: &str = "
     ) returns void begin atomic insert into pg_catalog.pg_dist_partition values ($1, $2, $3, $4); end;
     create function pg_catalog.create_reference_table(table_name regclass) returns void
     begin atomic insert into pg_catalog.pg_dist_partition values ($1, null, null, null); end;
+    create function pg_catalog.create_distributed_function(function_name regprocedure) returns void return null;
     create function pg_catalog.undistribute_table(table_name regclass) returns void
     begin atomic delete from pg_catalog.pg_dist_partition where logicalrelid = $1; end;";
 
