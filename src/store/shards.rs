@@ -3,8 +3,8 @@
 //!
 //! A statement reads and writes nothing where the shard does not lie. A reading looks into Citus's catalogue, by its
 //! own snapshot. A write first takes the lock for which moves and splits wait, and looks after that
-//! (`V13__shards.sql`): before it has the lock, it reads, locks and writes no row. So whoever asks a node that a shard
-//! has left learns so, and asks by Citus's names.
+//! (`V13__shards.sql`): before it has the lock, it locks and writes no row. So whoever asks a node that a shard has left
+//! learns so, and asks by Citus's names.
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, Ordering};

@@ -133,6 +133,7 @@ fn a_wait_for_a_row_is_not_taken_for_an_outage() {
 fn words_of_citus_and_of_poolers_count_with_their_codes_alone() {
     for (code, message, expected) in [
         ("XX000", "connection to the remote node failed", "retryable, outage, unknown"),
+        ("XX000", "could not find valid entry for shard 102008", "retryable, race, swap, unknown"),
         ("08006", "server closed the connection unexpectedly", "retryable, outage, loses the connection, unknown"),
         ("58030", "could not read: unexpected postmaster exit", "retryable, outage"),
         ("42501", "connection to the remote node failed", "swap"),
