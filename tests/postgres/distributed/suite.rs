@@ -70,11 +70,14 @@ fn the_core_suite_passes_on_citus() {
         "nobody_resets_it_by_sql",
     ];
     // Citus does not pass on a lock timeout that is set by hand, so the test waits without an end. REPEATABLE READ is a
-    // snapshot for each node: one that comes after the winner's has lost no race.
+    // snapshot for each node: one that comes after the winner's has lost no race. The clock of a world is the
+    // coordinator's.
     let by_node = [
         "a_lock_timeout_of_the_callers_own",
         "a_lost_race_at_repeatable_read",
         "a_row_that_is_newer_than_the_snapshot_is_not_overlooked",
+        "what_is_to_begin_later_begins_then",
+        "whoever_names_no_start_means_from_now_on",
     ];
     // They go by the count of statements, among them those of a connection that is given back, and by the order of
     // calls in two parts.
