@@ -3,7 +3,8 @@ use super::state::{saturate, wide};
 use super::terms::{Flow, Terms};
 use crate::tokens::Tokens;
 
-/// How deep into debt a call may go: a reservation to `max_reserved`, each ask of a wallet to its overdraft, any other not at all.
+/// How deep into debt a call may go: a reservation to `max_reserved`, each call of a wallet to its overdraft, any other
+/// not at all.
 impl Ask {
     /// The least balance that grants this: the cost less the debt that it may make, or plus the tokens that must stay
     /// behind.

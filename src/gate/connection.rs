@@ -17,7 +17,7 @@ use super::server::Server;
 use super::shared::Shared;
 use crate::error::{Error, Step};
 use crate::store::session::{self, Right, Session};
-use crate::store::{database, millis, timed_out};
+use crate::store::{self, Store, database, millis, timed_out};
 
 /// A connection to a server of the gate. Somebody may have left it in a transaction.
 pub(super) struct Connection {
@@ -63,6 +63,14 @@ impl Connection {
                 }
             }
         }
+    }
+
+    /// The tables, over this connection, by the gate's clock.
+    pub(super) fn store(&mut self, shared: &Shared) -> Store<'_> {
+        let (backend, timeout, shards) =
+            (shared.settings.backend, shared.settings.statement_timeout, self.server.shards.clone());
+        let store = shared.store_in(self).on_shards(shards);
+        if backend.unnamed { store.wrapping(store::timeouts(backend, None, timeout)) } else { store }
     }
 
     /// Closes a connection that somebody left so, and takes another. If there is none, this one is

@@ -4,14 +4,13 @@ use std::time::Duration;
 use sqlx::PgConnection;
 use tokio::sync::watch;
 
-use super::connection::Connection;
 use super::memory::Memories;
 use super::outage::Fallback;
 use super::server::Server;
 use super::wait::Waiters;
 use crate::overrides::Overrides;
 use crate::plan::RowId;
-use crate::store::{self, Backend, Store};
+use crate::store::{Backend, Store};
 use crate::values::clock::Clock;
 
 /// The parts of a gate that all its lanes work with.
@@ -44,15 +43,7 @@ impl Shared {
         self.waiters.raise(row, false);
     }
 
-    /// The tables, over a connection, by the gate's clock.
-    pub(super) fn store<'c>(&self, connection: &'c mut Connection) -> Store<'c> {
-        let (backend, shards) = (self.settings.backend, connection.server.shards.clone());
-        let store = self.store_in(connection).on_shards(shards);
-        let settings = || store::timeouts(backend, None, self.settings.statement_timeout);
-        if backend.unnamed { store.wrapping(settings()) } else { store }
-    }
-
-    /// The same in a transaction.
+    /// The tables, in a transaction, by the gate's clock.
     pub(super) fn store_in<'c>(&self, transaction: &'c mut PgConnection) -> Store<'c> {
         Store::new(transaction, self.settings.clock.at(), self.settings.backend)
     }

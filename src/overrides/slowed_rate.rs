@@ -60,7 +60,7 @@ impl SlowedRate {
         Self { share, reported_at: now, starts_at, ends_at, forgotten_at: None }
     }
 
-    /// The time in which the whole rate of a limit forgets the report of a call that costs so much. Unless it was named,
+    /// The time in which the whole rate of a limit forgets the report of a call that costs so much. Unless it is named,
     /// it is as long as a hundred thirds of such calls take.
     #[must_use]
     pub fn forgets(how: &SlowDown, limit: &Limit, cost: Tokens) -> Duration {

@@ -4,10 +4,9 @@ use std::borrow::Cow;
 use std::io;
 
 use sqlx::error::DatabaseError;
-use sqlx::postgres::PgDatabaseError;
 
 use super::columns::Corrupt;
-use super::pooler::{self, PoolerError};
+use super::pooler::{self, PoolerError, routine};
 use crate::error::{Error, SetupFault, Step};
 use crate::store::session;
 use crate::values::driver_error::DriverError;
@@ -364,10 +363,6 @@ fn is_read_only(error: &(dyn DatabaseError + 'static)) -> bool {
         Some("0A000") => matches!(routine(error), Some("get_relation_info" | "call_bool_check_hook")),
         _ => false,
     }
-}
-
-pub(super) fn routine<'e>(error: &'e (dyn DatabaseError + 'static)) -> Option<&'e str> {
-    error.try_downcast_ref::<PgDatabaseError>()?.routine()
 }
 
 fn code(error: &sqlx::Error) -> Option<Cow<'_, str>> {

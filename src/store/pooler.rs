@@ -2,8 +2,7 @@
 //! errors the same code (08P01), and those of Supavisor and pgcat about crowds.
 
 use sqlx::error::DatabaseError;
-
-use super::fault::routine;
+use sqlx::postgres::PgDatabaseError;
 
 /// The meaning of a pooler's own error.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
@@ -39,8 +38,8 @@ impl PoolerError {
     }
 }
 
-/// Whether a pooler in transaction mode has lent out another connection than that on which a statement was prepared: the
-/// name of the statement is unknown, or names one that another client prepared.
+/// Whether a pooler in transaction mode has lent out another connection than the one on which a statement was prepared.
+/// There its name is unknown, or names a statement of another client.
 pub(super) fn is_misprepared(error: &(dyn DatabaseError + 'static)) -> bool {
     match error.code().as_deref() {
         Some("26000" | "42P05") => true,
@@ -48,6 +47,11 @@ pub(super) fn is_misprepared(error: &(dyn DatabaseError + 'static)) -> bool {
         Some("08P01") => routine(error) == Some("exec_bind_message"),
         _ => false,
     }
+}
+
+/// The name of the routine of PostgreSQL in which an error arose: it is the same in any language.
+pub(super) fn routine<'e>(error: &'e (dyn DatabaseError + 'static)) -> Option<&'e str> {
+    error.try_downcast_ref::<PgDatabaseError>()?.routine()
 }
 
 /// Whether Supavisor says that it has too many clients (XX000), or pgcat that it bans each of its servers for a while

@@ -25,7 +25,7 @@ use crate::values::lock::{read, write};
 /// The shards on a node whose own tables are asked.
 #[derive(Debug)]
 pub(crate) struct Shards {
-    known: RwLock<HashMap<(Storage, u16), Arc<Shard>>>,
+    known: RwLock<HashMap<(Storage, u16), Arc<ShardTable>>>,
     /// Whether a shard did not lie where it was known to lie, or could not be held; at first, as none is known.
     missed: AtomicBool,
 }
@@ -38,7 +38,7 @@ impl Default for Shards {
 
 /// A shard, and the statements about its table.
 #[derive(Debug)]
-pub(super) struct Shard {
+pub(super) struct ShardTable {
     id: i64,
     node: i32,
     peek: Arc<str>,
@@ -53,7 +53,7 @@ impl Shards {
         let before = std::mem::take(&mut *known);
         known.extend(shards.iter().map(|(storage, part, id)| {
             let shard = before.get(&(*storage, *part)).filter(|shard| shard.id == *id).cloned();
-            ((*storage, *part), shard.unwrap_or_else(|| Arc::new(Shard::new(*storage, *id, node))))
+            ((*storage, *part), shard.unwrap_or_else(|| Arc::new(ShardTable::new(*storage, *id, node))))
         }));
     }
 
@@ -71,7 +71,7 @@ impl Shards {
         self.missed.load(Ordering::Relaxed)
     }
 
-    fn of(&self, row: &RowId) -> Option<Arc<Shard>> {
+    fn of(&self, row: &RowId) -> Option<Arc<ShardTable>> {
         read(&self.known).get(&(row.storage, row.part)).cloned()
     }
 
@@ -82,7 +82,7 @@ impl Shards {
     }
 }
 
-impl Shard {
+impl ShardTable {
     fn new(storage: Storage, id: i64, node: i32) -> Self {
         let of_shard = |text: &str, condition: &str| -> Arc<str> {
             let text = text.replace("tollgate.ephemeral", &format!("{}_{id}", table_of(storage)));
@@ -105,7 +105,7 @@ impl Shard {
 
 impl Store<'_> {
     /// The shard of these rows, if its own table is to be asked.
-    pub(super) fn shard(&self, row: &RowId) -> Option<Arc<Shard>> {
+    pub(super) fn shard(&self, row: &RowId) -> Option<Arc<ShardTable>> {
         self.shards.as_ref()?.of(row)
     }
 
@@ -130,7 +130,7 @@ impl Store<'_> {
     /// not lie here, nothing is written, as if the rows had changed.
     pub(super) async fn swap_shard(
         &mut self,
-        shard: &Shard,
+        shard: &ShardTable,
         rows: &SwapRows<'_>,
         sizes: Option<&[i64]>,
     ) -> Result<Vec<PgRow>, sqlx::Error> {

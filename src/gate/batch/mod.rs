@@ -218,7 +218,7 @@ impl<'s> Batch<'s> {
 
     async fn try_peek(&mut self) -> Result<(Found, Vec<Option<StoredCall>>), Error> {
         let (shared, rows) = (self.shared, self.plan.rows());
-        let (asked, limit, mut store) = (Instant::now(), rows[0].name(), shared.store(&mut self.connection));
+        let (asked, limit, mut store) = (Instant::now(), rows[0].name(), self.connection.store(shared));
         let peek = async {
             let found = store.peek(rows).await?;
             if self.plan.trusts_absence(&found.states) && !shared.has_parts.load(Ordering::Relaxed) {
@@ -251,7 +251,7 @@ impl<'s> Batch<'s> {
                 continue;
             }
             let limit = rows[swap.first()].name();
-            let mut store = shared.store(&mut self.connection);
+            let mut store = self.connection.store(shared);
             let (asked, patience) = (Instant::now(), shared.settings.statement_timeout);
             match within(patience, Step::Save, limit, store.swap(rows, found, known, &swap)).await {
                 Ok(written) => groups.note_written(rows, &swap, &written),

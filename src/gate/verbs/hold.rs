@@ -100,7 +100,7 @@ impl Gate {
         let shared = &self.inner.shared;
         let call = CallId { part: shared.settings.backend.parts.of(call.key()), ..call.clone() };
         let mut connection = Connection::acquire_sound(shared, &shared.entry, call.name()).await?;
-        let reporting = async { shared.store(&mut connection).report_call(&call, used).await };
+        let reporting = async { connection.store(shared).report_call(&call, used).await };
         let reported = within(shared.settings.statement_timeout, Step::Save, call.name(), reporting).await;
         if reported.as_ref().err().is_none_or(Error::leaves_connection) {
             connection.finished();

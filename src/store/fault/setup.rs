@@ -2,9 +2,8 @@
 
 use sqlx::error::DatabaseError;
 
-use super::routine;
 use crate::error::SetupFault;
-use crate::store::pooler::is_misprepared;
+use crate::store::pooler::{is_misprepared, routine};
 use crate::store::session;
 
 /// The fault of the set-up that causes a driver's error, if one does.
