@@ -1,13 +1,14 @@
 -- The rights of roles on the schema: to ask, to give, to report, to write rows, to read keys. The owner of an object
 -- has all rights on it, and each member of a role has the rights of the role. Administrators, who may do everything
--- everywhere, are left out. Functions of others are none of ours, unless they have a name of ours.
+-- everywhere, are left out. Functions of others are none of ours, unless they have a name of ours. Whoever holds a
+-- shard asks and gives nothing.
 with granted as (
     select case when p.proname::text = any ('{{asking}}'::text[]) then 'ask'
                 when p.proname::text = any ('{{reporting}}'::text[]) then 'report' else 'give' end as may,
            p.proowner as owner, a.grantee, a.privilege_type as right
       from pg_catalog.pg_proc p
      cross join lateral pg_catalog.aclexplode(coalesce(p.proacl, pg_catalog.acldefault('f', p.proowner))) a
-     where p.pronamespace = pg_catalog.to_regnamespace('tollgate')::oid
+     where p.pronamespace = pg_catalog.to_regnamespace('tollgate')::oid and p.proname <> 'hold_shard'::name
        and (p.proname::text = any ('{{names}}'::text[])
             or p.proowner in (select c.relowner from pg_catalog.pg_class c
                                where c.relnamespace = p.pronamespace and c.relname = 'durable'::name))
