@@ -8,6 +8,7 @@ use sqlx::{Connection as _, Error, PgConnection, PgPool, Row as _};
 
 use crate::limit::Storage;
 use crate::parts::Parts;
+use crate::store::Backend;
 
 /// A shard, and the node that has it.
 pub(super) struct Placement {
@@ -55,12 +56,15 @@ impl Node {
     }
 
     /// Connections to its address, with all other settings of the entry.
-    pub(super) fn pool(&self, entry: &PgPool, parts: Parts) -> PgPool {
-        let address = entry.connect_options().as_ref().clone().host(&self.host).port(self.port);
-        // Three statements for each shard, of two tables, beside the 100 that sqlx keeps.
-        let address = address.statement_cache_capacity(100 + 6 * usize::from(parts.count()));
-        // A session keeps the plan that it made while the table of a shard was small. That table has no empty megabyte.
-        let address = address.options([("enable_seqscan", "off")]);
+    pub(super) fn pool(&self, entry: &PgPool, backend: Backend) -> PgPool {
+        let mut address = entry.connect_options().as_ref().clone().host(&self.host).port(self.port);
+        if !backend.unnamed {
+            // Three statements for each shard, of two tables, beside the 100 that sqlx keeps.
+            address = address.statement_cache_capacity(100 + 6 * usize::from(backend.parts.count()));
+            // A session keeps the plan that it made while the table of a shard was small. PgBouncer refuses this
+            // parameter, but whoever has it before a node mostly sends statements without names, which keep no plan.
+            address = address.options([("enable_seqscan", "off")]);
+        }
         entry.options().clone().min_connections(0).connect_lazy_with(address)
     }
 

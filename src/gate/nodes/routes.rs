@@ -101,8 +101,8 @@ impl Routes {
         Ok(())
     }
 
-    /// Tells a node's lanes the shards that lie there. They get none if the node does not hold them for this gate. It
-    /// is asked at first, and after a shard was missed; then an event says so.
+    /// Tells a node's lanes the shards that lie there. They get none if the node does not hold them for this gate. The
+    /// gate asks it at first, and after it missed a shard; then an event says so.
     async fn find_shards(&self, node: &Node, server: &Server, placements: &[Placement]) {
         let here = placements.iter().filter(|placement| placement.node == *node);
         let mut here: Vec<_> = here.map(|Placement { storage, part, shard, .. }| (*storage, *part, *shard)).collect();
@@ -134,7 +134,7 @@ impl Routes {
     /// Lanes to a node; `None` if the gate cannot connect to it. An event says so the first time.
     async fn reach(&self, node: &Node, entry: &mut Connection, is_news: bool) -> Option<Arc<NodeLanes>> {
         let Shared { entry: Server { pool, .. }, settings, .. } = &*self.shared;
-        let server = Server::new(node.pool(pool, settings.backend.parts), settings.statement_timeout);
+        let server = Server::new(node.pool(pool, settings.backend), settings.statement_timeout);
         let why = match self.leads_to(&server, node, entry).await {
             Ok(true) => {
                 let lanes = Lanes::new(&self.shared, &server, self.width.afresh());
