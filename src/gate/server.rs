@@ -12,7 +12,7 @@ use crate::store::{Shards, timed_out};
 pub(super) struct Server {
     pub(super) pool: PgPool,
     pub(super) outage: Arc<Outage>,
-    /// The shards on a node of Citus whose tables are asked; none elsewhere.
+    /// The shards on a node of Citus whose tables the gate asks; none elsewhere.
     pub(super) shards: Arc<Shards>,
 }
 

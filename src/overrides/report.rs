@@ -33,8 +33,8 @@ impl Overrides {
     /// Reports a call that failed, such as an answer 429 or 503. Few that fail are [tolerated](SlowDown::forgets); one
     /// more is trouble, and so is one of a limit that is paused. Then the limit keeps a share of its present rate for
     /// the request's key, and grows back by itself. The capacity stays. A sliding window and a concurrency limit get a
-    /// smaller `n`; that of a concurrency limit is rounded down to whole tokens, at least one. Leases that are held stay,
-    /// also above the smaller `n`. A call that costs more than the smaller `n` is refused until the slow-down ends. A
+    /// smaller `n`; that of a concurrency limit is rounded down to whole tokens, at least one. Leases that callers hold
+    /// stay, also above the smaller `n`. A call that costs more than the smaller `n` is refused until the slow-down ends. A
     /// request for all callers ([`Limit::global`]) slows down every key.
     ///
     /// However many processes report, the rate is cut once in a [cool-down](SlowDown::cool_down). A report within it

@@ -46,8 +46,8 @@ impl SlowDown {
         self
     }
 
-    /// The time in which the rate would grow from nothing to the whole, from a second to a day. A rate of 70 % is whole
-    /// again after three tenths of it.
+    /// The time in which the rate would grow from nothing to the whole, from a second to a day. A rate of 65 % is whole
+    /// again after 35 % of it.
     pub const fn recovers(mut self, span: Duration) -> Self {
         self.recovers = span;
         self

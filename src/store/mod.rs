@@ -103,7 +103,7 @@ pub(crate) struct Store<'c> {
     backend: Backend,
     /// The settings of the transaction that each statement gets for itself; `None` if it gets none.
     wraps: Option<String>,
-    /// The shards on the node that the connection leads to, if their tables are asked.
+    /// The shards on the node that the connection leads to, if the caller asks their tables.
     shards: Option<Arc<Shards>>,
 }
 

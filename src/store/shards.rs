@@ -3,8 +3,8 @@
 //!
 //! A statement reads and writes nothing where the shard does not lie. A reading looks into Citus's catalogue, by its
 //! own snapshot. A write first takes the lock for which moves and splits wait, and looks after that
-//! (`V13__shards.sql`): before it has the lock, it locks and writes no row. So whoever asks a node that a shard has left
-//! learns so, and asks by Citus's names.
+//! (`V13__shards.sql`): before it has the lock, it locks and writes no row. So a gate that asks a node which a shard has
+//! left learns so, and asks by Citus's names.
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -22,7 +22,7 @@ use crate::limit::Storage;
 use crate::plan::RowId;
 use crate::values::lock::{read, write};
 
-/// The shards on a node whose own tables are asked.
+/// The shards on a node of Citus whose own tables a gate asks.
 #[derive(Debug)]
 pub(crate) struct Shards {
     known: RwLock<HashMap<(Storage, u16), Arc<ShardTable>>>,
@@ -75,7 +75,7 @@ impl Shards {
         read(&self.known).get(&(row.storage, row.part)).cloned()
     }
 
-    /// From here on the rows of this shard are asked by Citus's names.
+    /// From here on the gate asks the rows of this shard by Citus's names.
     fn miss(&self, row: &RowId) {
         write(&self.known).remove(&(row.storage, row.part));
         self.missed.store(true, Ordering::Relaxed);
@@ -104,12 +104,13 @@ impl ShardTable {
 }
 
 impl Store<'_> {
-    /// The shard of these rows, if its own table is to be asked.
+    /// The shard of these rows, if the gate asks its own table.
     pub(super) fn shard(&self, row: &RowId) -> Option<Arc<ShardTable>> {
         self.shards.as_ref()?.of(row)
     }
 
-    /// Reads rows of one part from the table of their shard; `None` if that is not to be asked, or does not lie here.
+    /// Reads rows of one part from the table of their shard; `None` if the gate knows no such table, or the shard does not
+    /// lie here.
     pub(super) async fn peek_shard(&mut self, rows: &[RowId]) -> Result<Option<Found>, sqlx::Error> {
         let Some(shard) = self.shard(&rows[0]) else { return Ok(None) };
         let Columns { names, keys, shards } = Columns::of(rows);

@@ -18,7 +18,7 @@ async fn at_its_node_the_table_of_a_shard_is_written() {
     }
     let world = World::of_parts(PARTS).await;
     let gate = asked_by_shards(&world).await;
-    // The gate does not know of it, and the tables of shards must be asked by names from here on.
+    // The gate does not know of it, and must ask by names from here on.
     world.sql(&format!("revoke execute on function tollgate.hold_shard from {SERVICE}")).await;
     for key in 0..40 {
         gate.consume(LIMIT.key(key)).await.unwrap().granted().unwrap();
