@@ -87,11 +87,7 @@ pub(crate) fn not_known(name: &str) -> CommandError {
 
 /// How often the rate comes back.
 pub(crate) fn each(spec: &LimitSpec) -> String {
-    match spec.kind {
-        LimitKind::Monthly => "each month".to_owned(),
-        LimitKind::Billing => "each period that is named".to_owned(),
-        _ => format!("each {}", Span(spec.period)),
-    }
+    spec.kind.calendar().map_or_else(|| format!("each {}", Span(spec.period)), |period| format!("each {period}"))
 }
 
 /// The period, for an estimate; a month where the calendar or the callers tell it.

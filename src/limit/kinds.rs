@@ -1,8 +1,86 @@
+use std::fmt;
 use std::time::Duration;
 
-use super::{Limit, LimitKind};
+use serde::{Deserialize, Serialize};
+
+use super::Limit;
 #[cfg(doc)]
 use super::{LimitFault, LimitSpec};
+
+macro_rules! kinds {
+    ($($kind:ident = $constructor:literal, $words:literal;)*) => {
+        /// How tokens come back; see [`Limit`]'s constructors of the same names. Files and tables say `token_bucket`.
+        #[derive(Clone, Copy, Debug, Deserialize, Eq, Hash, PartialEq, Serialize)]
+        #[serde(rename_all = "snake_case")]
+        #[non_exhaustive]
+        pub enum LimitKind {
+            $(#[doc = $constructor] $kind,)*
+        }
+
+        impl LimitKind {
+            /// All of them.
+            pub const ALL: [Self; [$($words),*].len()] = [$(Self::$kind),*];
+        }
+
+        impl fmt::Display for LimitKind {
+            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str(match self {
+                    $(Self::$kind => $words,)*
+                })
+            }
+        }
+    };
+}
+kinds! {
+    Billing = "[`Limit::billing`].", "billing limit";
+    Concurrency = "[`Limit::concurrency`].", "concurrency limit";
+    FixedWindow = "[`Limit::fixed_window`].", "fixed window";
+    Meter = "[`Limit::meter`].", "meter";
+    Monthly = "[`Limit::monthly`].", "monthly limit";
+    SlidingWindow = "[`Limit::sliding_window`].", "sliding window";
+    SteppedBucket = "[`Limit::stepped_bucket`].", "stepped bucket";
+    TokenBucket = "[`Limit::token_bucket`].", "token bucket";
+    Wallet = "[`Limit::wallet`].", "wallet";
+}
+
+/// # Facts
+impl LimitKind {
+    /// What its tokens come back with, where definitions say no period: the calendar's months, or periods that callers
+    /// name.
+    #[must_use]
+    pub const fn calendar(self) -> Option<&'static str> {
+        match self {
+            Self::Billing => Some("period that is named"),
+            Self::Monthly => Some("month"),
+            _ => None,
+        }
+    }
+
+    /// Whether its definition says how long a period is. A wallet and a meter have no period; those of a monthly and of
+    /// a billing limit are the [calendar's](Self::calendar).
+    #[must_use]
+    pub const fn has_period(self) -> bool {
+        !self.is_money() && self.calendar().is_none()
+    }
+
+    /// Whether its rows count money, to which time brings nothing: those of a wallet and of a meter.
+    #[must_use]
+    pub const fn is_money(self) -> bool {
+        matches!(self, Self::Meter | Self::Wallet)
+    }
+
+    /// Whether it can be slowed down. Of a month's tokens all come at once, so a lower rate for an hour would change
+    /// nothing, or cut what the turn of the month brings.
+    #[must_use]
+    pub const fn can_slow(self) -> bool {
+        self.has_period()
+    }
+
+    /// Whether its rows list what counts, so that its capacity is its rate.
+    pub(super) const fn counts(self) -> bool {
+        matches!(self, Self::Concurrency | Self::SlidingWindow)
+    }
+}
 
 /// # Kinds
 impl Limit {

@@ -17,7 +17,8 @@ use crate::tokens::Tokens;
 use crate::values::text::Text;
 pub(crate) use fault::name_fault;
 pub use fault::{LimitError, LimitFault};
-pub use spec::{LimitKind, LimitSpec, Storage};
+pub use kinds::LimitKind;
+pub use spec::{LimitSpec, Storage};
 pub(crate) use spec::{micros, period_fault};
 
 /// A rule such as "ten messages a minute": a rate, a capacity, and how tokens come back.
@@ -114,7 +115,7 @@ impl Limit {
         let left = i128::from(self.rate.micros()) * i128::from(share) / 1_000_000;
         let left = i64::try_from(left).unwrap_or(i64::MAX) / grain * grain;
         slow.0.rate = Tokens::from_micros(left.max(least).min(self.rate.micros()));
-        if matches!(self.kind, LimitKind::SlidingWindow | LimitKind::Concurrency) {
+        if self.kind.counts() {
             slow.0.capacity = Some(slow.0.rate);
         }
         Some(slow)

@@ -4,7 +4,7 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 
 use super::fault::LimitFault;
-use super::{Limit, written};
+use super::{Limit, LimitKind, written};
 use crate::tokens::Tokens;
 use crate::values::text::Text;
 
@@ -140,7 +140,7 @@ impl LimitSpec {
         }
         let (rate, shards) = (self.rate.micros(), self.shards);
         let (start, steps) = (self.start.is_some(), self.resolution.is_some());
-        let counts = matches!(self.kind, LimitKind::SlidingWindow | LimitKind::Concurrency);
+        let counts = self.kind.counts();
         let first_use = matches!(self.kind, LimitKind::SteppedBucket);
         let reserves = self.max_reserved.micros() > 0;
         let too_many = matches!(self.kind, LimitKind::Concurrency)
@@ -210,64 +210,6 @@ impl LimitSpec {
         } else {
             None
         }
-    }
-}
-
-macro_rules! kinds {
-    ($($kind:ident = $constructor:literal, $words:literal;)*) => {
-        /// How tokens come back; see [`Limit`]'s constructors of the same names.
-        #[derive(Clone, Copy, Debug, Deserialize, Eq, Hash, PartialEq, Serialize)]
-        #[serde(rename_all = "snake_case")]
-        #[non_exhaustive]
-        pub enum LimitKind {
-            $(#[doc = $constructor] $kind,)*
-        }
-
-        impl LimitKind {
-            /// All of them.
-            pub const ALL: [Self; [$($words),*].len()] = [$(Self::$kind),*];
-        }
-
-        impl fmt::Display for LimitKind {
-            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-                f.write_str(match self {
-                    $(Self::$kind => $words,)*
-                })
-            }
-        }
-    };
-}
-kinds! {
-    Billing = "[`Limit::billing`].", "billing limit";
-    Concurrency = "[`Limit::concurrency`].", "concurrency limit";
-    FixedWindow = "[`Limit::fixed_window`].", "fixed window";
-    Meter = "[`Limit::meter`].", "meter";
-    Monthly = "[`Limit::monthly`].", "monthly limit";
-    SlidingWindow = "[`Limit::sliding_window`].", "sliding window";
-    SteppedBucket = "[`Limit::stepped_bucket`].", "stepped bucket";
-    TokenBucket = "[`Limit::token_bucket`].", "token bucket";
-    Wallet = "[`Limit::wallet`].", "wallet";
-}
-
-impl LimitKind {
-    /// Whether its definition says how long a period is. A wallet and a meter have no period; those of a monthly and of
-    /// a billing limit are the calendar's.
-    #[must_use]
-    pub const fn has_period(self) -> bool {
-        !matches!(self, Self::Billing | Self::Meter | Self::Monthly | Self::Wallet)
-    }
-
-    /// Whether its rows count money, to which time brings nothing: those of a wallet and of a meter.
-    #[must_use]
-    pub const fn is_money(self) -> bool {
-        matches!(self, Self::Meter | Self::Wallet)
-    }
-
-    /// Whether it can be slowed down. Of a month's tokens all come at once, so a lower rate for an hour would change
-    /// nothing, or cut what the turn of the month brings.
-    #[must_use]
-    pub const fn can_slow(self) -> bool {
-        self.has_period()
     }
 }
 

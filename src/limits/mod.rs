@@ -15,12 +15,12 @@ pub use fault::{FileFault, LimitsError, UnknownLimit};
 /// The limits of a file, by name.
 ///
 /// The file is in TOML or in JSON. It has one table for each limit, and the table's name is the limit's name. The
-/// fields are those of [`LimitSpec`](crate::LimitSpec) without `name`:
+/// fields are those of [`LimitSpec`](crate::LimitSpec) without `name`, and the kinds those of
+/// [`LimitKind`](crate::LimitKind), such as:
 ///
 /// ```toml
 /// [send_message]
-/// kind = "token_bucket"      # or "fixed_window", "stepped_bucket", "sliding_window", "monthly", "billing",
-///                            # "concurrency", "wallet", "meter"
+/// kind = "token_bucket"
 /// rate = 10                  # tokens per period; fractions are allowed: 0.5 or "0.5"
 /// per = "1m"                 # the period: "10s", "1m 30s", "1h", "1d"; also spelled `period`
 /// capacity = 20              # the most at once; default: the rate
