@@ -64,6 +64,18 @@ impl Flow {
         }
     }
 
+    /// Whether tokens come back in steps, and the phase of these, unless each row has its own. `None` if nothing comes
+    /// before the end that a row lists.
+    pub(crate) fn steps(self) -> Option<(bool, Option<i64>)> {
+        match self {
+            Self::Continuous => Some((false, None)),
+            Self::FirstUse => Some((true, None)),
+            Self::Grid { phase } => Some((true, Some(phase))),
+            Self::Month { .. } | Self::Named { .. } | Self::Unnamed => None,
+            Self::Sliding { .. } | Self::Leased | Self::Wallet => None,
+        }
+    }
+
     /// Whether the balance is the capacity less the held tokens, so that no refill brings tokens.
     pub(crate) fn keeps_list(self) -> bool {
         matches!(self, Self::Sliding { .. } | Self::Leased)

@@ -11,7 +11,7 @@ use sqlx::postgres::types::Oid;
 use sqlx::postgres::{PgArgumentBuffer, PgHasArrayType, PgRow, PgTypeInfo, PgValueFormat, PgValueRef};
 use sqlx::{Decode, Encode, FromRow, Postgres, Row as _, Type};
 
-use crate::algebra::{Flow, List, State, Timestamp};
+use crate::algebra::{List, State, Timestamp};
 use crate::plan::{Need, RowId, RowWrite};
 use crate::tokens::Tokens;
 
@@ -95,16 +95,14 @@ impl Hint {
             // The statement divides by the period, even without a balance to compare with.
             return Self { period: 1.0, ..Self::default() };
         };
-        let stepped = matches!(terms.flow, Flow::FirstUse | Flow::Grid { .. });
-        let is_even = terms.flow == Flow::Continuous;
+        let steps = terms.flow.steps();
         Self {
             value: Some(balance.micros().saturating_sub(terms.top())),
-            // Of any other kind nothing comes before the end that its row lists.
-            rate: if is_even || stepped { float(terms.rate) } else { 0.0 },
+            rate: steps.map_or(0.0, |_| float(terms.rate)),
             // A wallet has no period, so any number will do.
             period: seconds(terms.period.max(1)),
-            stepped,
-            phase: if let Flow::Grid { phase } = terms.flow { Some(seconds(phase)) } else { None },
+            stepped: steps.is_some_and(|(stepped, _)| stepped),
+            phase: steps.and_then(|(_, phase)| phase).map(seconds),
         }
     }
 }
