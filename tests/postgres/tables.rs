@@ -8,6 +8,7 @@ mod view;
 use std::slice;
 
 use sqlx::{AssertSqlSafe, Connection as _, PgConnection};
+use tollgate::LimitKind;
 
 use crate::teller::run;
 use crate::world::{OWNER, World};
@@ -83,6 +84,21 @@ impl Table {
         run(conn, &self.insert(&[])).await;
         self.expect_refused(conn, &[(key, &[])]).await;
         self.expect_each_taken(conn, others).await;
+    }
+}
+
+#[tokio::test]
+async fn a_limit_of_each_kind_has_a_definition_and_overrides() {
+    let world = World::new().await;
+    let mut conn = owner(&world).await;
+    for kind in LimitKind::ALL {
+        let word = serde_json::to_string(&kind).unwrap().replace('"', "'");
+        let [rate, period] = [!kind.is_money(), kind.has_period()].map(|has| if has { "10" } else { "0" });
+        let numbers = [("kind", word.as_str()), ("rate", rate), ("period", period), ("capacity", rate)];
+        definitions::LIMITS.expect_taken(&mut conn, &[&numbers]).await;
+        let other = [override_rows::NUMBERS.as_slice(), &numbers].concat();
+        let fault = override_rows::OVERRIDES.fault(&mut conn, &other).await;
+        assert_eq!(fault.is_some(), kind == LimitKind::Meter, "{kind}");
     }
 }
 

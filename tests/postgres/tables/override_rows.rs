@@ -88,12 +88,7 @@ async fn other_numbers_are_those_of_a_limit() {
     let fault = "numbers_are_those_of_a_limit";
     let (most, size) = ("9223372036854775807", ("capacity", "10"));
     for change in [
-        &[("kind", "'fixed_window'")][..],
-        &[("kind", "'stepped_bucket'")],
-        &[("kind", "'sliding_window'"), size],
-        &[("kind", "'concurrency'"), size],
-        &[("kind", "'concurrency'"), ("rate", "1000000000"), ("capacity", "1000000000")],
-        &[("kind", "'wallet'"), ("rate", "0"), ("period", "0"), ("capacity", "0")],
+        &[("kind", "'concurrency'"), ("rate", "1000000000"), ("capacity", "1000000000")][..],
         &[("kind", "'wallet'"), ("rate", "0"), ("period", "0"), ("capacity", "0"), ("max_reserved", "1")],
         &[("rate", "1"), ("period", "1"), ("capacity", "1")],
         &[("period", "31536000000000000")],
@@ -130,7 +125,7 @@ fn with<'c>(changes: &[(&'c str, &'c str)], more: &[(&'c str, &'c str)]) -> Vec<
     [changes, more].concat()
 }
 
-const OVERRIDES: Table = Table {
+pub(super) const OVERRIDES: Table = Table {
     name: "overrides",
     row: &[
         ("name", "'n'"),
@@ -143,7 +138,7 @@ const OVERRIDES: Table = Table {
         ("set_at", "'epoch'"),
     ],
 };
-const NUMBERS: [(&str, &str); 6] = [
+pub(super) const NUMBERS: [(&str, &str); 6] = [
     ("effect", "'numbers'"),
     ("kind", "'token_bucket'"),
     ("rate", "10"),
