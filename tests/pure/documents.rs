@@ -192,6 +192,15 @@ fn each_verb_is_named_where_verbs_are_listed() {
     }
 }
 
+#[test]
+fn each_kind_of_limit_is_there_to_choose() {
+    let page = read("docs/choosing.md");
+    for kind in tollgate::LimitKind::ALL {
+        let word = serde_json::to_string(&kind).unwrap().replace('"', "`");
+        assert!(page.contains(&format!("\n| {word} | ")), "docs/choosing.md has no row for {word}");
+    }
+}
+
 /// PostgreSQL lets everybody call a new function, from the commit on.
 #[test]
 fn each_example_of_a_function_with_its_owners_rights_revokes_first() {
