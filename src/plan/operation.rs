@@ -4,14 +4,13 @@ use std::time::Duration;
 use super::adjust::Adjustment;
 use super::answer::Answer;
 use super::ledger::Ledger;
-use super::settle::{End, Settling};
-use super::stored_call::{CallSlot, Role};
-use super::take::{alternatives, decided_together, gather, keep_right, possible};
+use super::settle::Settling;
+use super::stored_call::CallSlot;
+use super::take::{alternatives, decided_together, keep_right, possible};
 use super::target::{Item, RowId, RowRange, Target};
-use super::verb::{CallKind, Verb};
+use super::verb::Verb;
 use crate::algebra::Ask;
-use crate::answer::receipt::Receipt;
-use crate::call::{Call, CallError, Request, StoredCall};
+use crate::call::CallError;
 use crate::error::Error;
 use crate::limit::LimitKind;
 use crate::overrides::OverrideOf;
@@ -60,7 +59,7 @@ impl Under<'_> {
 impl Operation {
     /// The operation of a verb, if all of it is right and can ever be granted.
     pub(crate) fn of(verb: Verb, under: &Under<'_>) -> Result<Self, Error> {
-        let mut operation = Self::plain(verb, under.draw)?;
+        let mut operation = verb.operation(under.draw)?;
         if operation.rows().next().is_none() {
             return Err(Error::Call { limit: None, source: CallError::NothingAsked });
         }
@@ -77,59 +76,6 @@ impl Operation {
             slot.name.part = under.parts.of(&slot.name.key);
         }
         Ok(operation)
-    }
-
-    /// The operation of a verb without overrides.
-    fn plain(verb: Verb, draw: &dyn Fn() -> u128) -> Result<Self, Error> {
-        let take = |call, kind, action: fn(Vec<Item<Ask>>) -> Action| {
-            gather(by_period(call)?, kind, draw).map(|(items, slot)| Self { action: action(items), slot })
-        };
-        let leases = |receipt: Receipt| Receipt::from(receipt.leases().cloned().collect::<Vec<_>>());
-        match verb {
-            Verb::Consume(call) => take(call, CallKind::Consume, Action::Take),
-            Verb::Reserve(call) => take(call, CallKind::Reserve, Action::Take),
-            Verb::Check(call) => take(call, CallKind::Consume, Action::Check),
-            Verb::Ahead(request) => take(request.into(), CallKind::Ahead, Action::Take),
-            Verb::Credit(call) => Self::adjust(call, CallKind::Credit, Adjustment::Credit),
-            Verb::Debit(call) => Self::adjust(by_period(call)?, CallKind::Debit, Adjustment::Debit),
-            Verb::GiveBack(request, rest) => Self::adjust(request, CallKind::Consume, |_| Adjustment::GiveBack(rest)),
-            Verb::Reset(request) if request.limit().kind == LimitKind::Meter => {
-                Err(Error::of_call(&request.limit().name, CallError::ResetOfMeter))
-            }
-            Verb::Reset(request) => Self::adjust(request, CallKind::Consume, |_| Adjustment::Reset),
-            Verb::Look(request) => Self::adjust(request, CallKind::Consume, |_| Adjustment::Look),
-            Verb::Settle(receipt, actual) => {
-                let costs = Settling::costs(&receipt, |_, charges| Ok(charges[0].is_counted().then_some(actual)))?;
-                Self::settle(receipt, End::Costs(costs))
-            }
-            Verb::SettleEach(receipt, each) => {
-                let (costs, requests) = (each.len(), receipt.by_request().count());
-                let missing = CallError::CostsMissing { costs, requests };
-                let cost = |request: usize| each.get(request).filter(|_| costs == requests).ok_or(missing);
-                let costs = Settling::costs(&receipt, |request, _| cost(request).copied().map(Some))?;
-                Self::settle(receipt, End::Costs(costs))
-            }
-            Verb::Cancel(receipt) => Self::settle(receipt, End::Cancelled),
-            Verb::Renew(receipt) => Self::settle(leases(receipt), End::Renewed),
-            Verb::Release(receipt) => Self::settle(leases(receipt), End::Released),
-            Verb::Lapse(StoredCall { name, charges, .. }) => {
-                let slot = Some(Box::new(CallSlot::new(name, Role::Lapse)));
-                Ok(Self { action: Action::Settle(Settling::of(charges, End::Reported)?), slot })
-            }
-        }
-    }
-
-    /// A change of one balance.
-    fn adjust(call: impl Into<Call>, kind: CallKind, action: impl FnOnce(Tokens) -> Adjustment) -> Result<Self, Error> {
-        let (items, slot) = gather(call.into(), kind, Under::NOTHING.draw)?;
-        let Item { target, action: ask } = items.into_iter().next().expect("a change is asked of one key");
-        Ok(Self { action: Action::Adjust(Box::new(Item { target, action: action(ask.cost()) })), slot })
-    }
-
-    /// Settles charges, and uses up their stored call, if there is one.
-    fn settle(receipt: Receipt, end: End) -> Result<Self, Error> {
-        let slot = CallSlot::of_receipt(&receipt)?.map(Box::new);
-        Ok(Self { action: Action::Settle(Settling::of(receipt.charges, end)?), slot })
     }
 }
 
@@ -374,10 +320,4 @@ impl Operation {
             |items: &[Item<Ask>]| if items.iter().any(is_no_bucket) { Err(()) } else { possible(items).map_err(drop) };
         keep_right(items, check).is_ok().then_some(Self { slot: None, ..self })
     }
-}
-
-/// A call that takes tokens, if it names a period of each billing limit.
-fn by_period(call: Call) -> Result<Call, Error> {
-    call.requests().try_for_each(Request::expect_period)?;
-    Ok(call)
 }

@@ -1,9 +1,17 @@
 use std::time::Duration;
 
+use super::adjust::Adjustment;
+use super::operation::{Action, Operation, Under};
+use super::settle::{End, Settling};
+use super::stored_call::{CallSlot, Role};
+use super::take::gather;
+use super::target::Item;
 use crate::DAY;
-use crate::algebra::Rest;
+use crate::algebra::{Ask, Rest};
 use crate::answer::receipt::Receipt;
-use crate::call::{Call, Request, StoredCall};
+use crate::call::{Call, CallError, Request, StoredCall};
+use crate::error::Error;
+use crate::limit::LimitKind;
 use crate::tokens::Tokens;
 
 /// The words of one caller: take tokens from every limit or from none, or make a change that always succeeds.
@@ -76,6 +84,72 @@ impl Verb {
     pub fn debit(call: impl Into<Call>) -> Self {
         Self::Debit(call.into())
     }
+}
+
+/// # Its operation
+impl Verb {
+    /// What it asks, without overrides.
+    pub(super) fn operation(self, draw: &dyn Fn() -> u128) -> Result<Operation, Error> {
+        let take = |call, kind, action: fn(Vec<Item<Ask>>) -> Action| {
+            gather(by_period(call)?, kind, draw).map(|(items, slot)| Operation { action: action(items), slot })
+        };
+        let leases = |receipt: Receipt| Receipt::from(receipt.leases().cloned().collect::<Vec<_>>());
+        match self {
+            Self::Consume(call) => take(call, CallKind::Consume, Action::Take),
+            Self::Reserve(call) => take(call, CallKind::Reserve, Action::Take),
+            Self::Check(call) => take(call, CallKind::Consume, Action::Check),
+            Self::Ahead(request) => take(request.into(), CallKind::Ahead, Action::Take),
+            Self::Credit(call) => adjust(call, CallKind::Credit, Adjustment::Credit),
+            Self::Debit(call) => adjust(by_period(call)?, CallKind::Debit, Adjustment::Debit),
+            Self::GiveBack(request, rest) => adjust(request, CallKind::Consume, |_| Adjustment::GiveBack(rest)),
+            Self::Reset(request) if request.limit().kind == LimitKind::Meter => {
+                Err(Error::of_call(&request.limit().name, CallError::ResetOfMeter))
+            }
+            Self::Reset(request) => adjust(request, CallKind::Consume, |_| Adjustment::Reset),
+            Self::Look(request) => adjust(request, CallKind::Consume, |_| Adjustment::Look),
+            Self::Settle(receipt, actual) => {
+                let costs = Settling::costs(&receipt, |_, charges| Ok(charges[0].is_counted().then_some(actual)))?;
+                settle(receipt, End::Costs(costs))
+            }
+            Self::SettleEach(receipt, each) => {
+                let (costs, requests) = (each.len(), receipt.by_request().count());
+                let missing = CallError::CostsMissing { costs, requests };
+                let cost = |request: usize| each.get(request).filter(|_| costs == requests).ok_or(missing);
+                let costs = Settling::costs(&receipt, |request, _| cost(request).copied().map(Some))?;
+                settle(receipt, End::Costs(costs))
+            }
+            Self::Cancel(receipt) => settle(receipt, End::Cancelled),
+            Self::Renew(receipt) => settle(leases(receipt), End::Renewed),
+            Self::Release(receipt) => settle(leases(receipt), End::Released),
+            Self::Lapse(StoredCall { name, charges, .. }) => {
+                let slot = Some(Box::new(CallSlot::new(name, Role::Lapse)));
+                Ok(Operation { action: Action::Settle(Settling::of(charges, End::Reported)?), slot })
+            }
+        }
+    }
+}
+
+/// A change of one balance.
+fn adjust(
+    call: impl Into<Call>,
+    kind: CallKind,
+    action: impl FnOnce(Tokens) -> Adjustment,
+) -> Result<Operation, Error> {
+    let (items, slot) = gather(call.into(), kind, Under::NOTHING.draw)?;
+    let Item { target, action: ask } = items.into_iter().next().expect("a change is asked of one key");
+    Ok(Operation { action: Action::Adjust(Box::new(Item { target, action: action(ask.cost()) })), slot })
+}
+
+/// Settles charges, and uses up their stored call, if there is one.
+fn settle(receipt: Receipt, end: End) -> Result<Operation, Error> {
+    let slot = CallSlot::of_receipt(&receipt)?.map(Box::new);
+    Ok(Operation { action: Action::Settle(Settling::of(receipt.charges, end)?), slot })
+}
+
+/// A call that takes tokens, if it names a period of each billing limit.
+fn by_period(call: Call) -> Result<Call, Error> {
+    call.requests().try_for_each(Request::expect_period)?;
+    Ok(call)
 }
 
 /// The kinds of calls, each with the letter that begins its fingerprint.
