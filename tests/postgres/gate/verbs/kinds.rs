@@ -13,7 +13,7 @@ use tollgate::{Balance, Decision, Denied, Error, Gate, Limiter, Receipt, Reserva
 use crate::gate::kind::{HOT, Kind, SPENT, WARM};
 use crate::gate::stage::{pool, soon};
 use crate::world::{World, limiter, sweeper};
-use scripts::{LIMITS, MONEY, Step, scripts};
+use scripts::{LIMITS, MONEY, Step, scripts, told};
 
 /// An answer, and the tokens that remain after it, where the gate knows them.
 #[derive(Debug, Default, PartialEq)]
@@ -92,16 +92,10 @@ fn charges(charges: &[tollgate::Charge]) -> Vec<String> {
 
 pub(super) async fn ask_gate(gate: &Gate, step: Step, receipts: &mut Vec<Receipt>) -> Vec<Told> {
     let one = match step {
-        Step::Balance(request) => Told::balance(gate.balance(request).await),
-        Step::Cancel => Told::settlement(gate.cancel(receipts.pop().unwrap()).await),
-        Step::Check(requests) => Told::grant(gate.check(requests).await, &mut Vec::new()),
-        Step::Consume(requests) => Told::grant(gate.consume(requests).await, receipts),
         Step::ConsumeEach(calls) => {
             let told = gate.consume_each(calls).await.into_iter();
             return told.map(|answer| Told::grant(answer, receipts)).collect();
         }
-        Step::Credit(request) => Told::balance(gate.credit(request).await),
-        Step::Debit(request) => Told::balance(gate.debit(request).await),
         Step::Lease(request, is_dropped) => {
             let (slots, before) = (request.clone(), gate.balance(request.clone()).await.unwrap().remaining);
             match gate.acquire(request).await {
@@ -120,17 +114,6 @@ pub(super) async fn ask_gate(gate: &Gate, step: Step, receipts: &mut Vec<Receipt
                 Err(error) => Told::error(&error),
             }
         }
-        Step::Release => Told::settlement(gate.release(receipts.pop().unwrap()).await),
-        Step::Renew => {
-            let renewed = gate.renew(receipts.last().unwrap()).await.unwrap();
-            let told = Told::new(&charges(&renewed.charges));
-            *receipts.last_mut().unwrap() = renewed;
-            told
-        }
-        Step::Reserve(requests) => Told::booking(gate.reserve(requests).await, receipts),
-        Step::Reset(request) => Told::balance(gate.reset(request).await),
-        Step::Settle(actual) => Told::settlement(gate.settle(receipts.pop().unwrap(), actual).await),
-        Step::SettleEach(costs) => Told::settlement(gate.settle_each(receipts.pop().unwrap(), &costs).await),
         Step::Stream(requests, used, is_dropped) => {
             let stream = gate.stream(requests).await.unwrap().granted().unwrap();
             stream.add(Tokens::new(used));
@@ -142,6 +125,7 @@ pub(super) async fn ask_gate(gate: &Gate, step: Step, receipts: &mut Vec<Receipt
             Told::default()
         }
         Step::Wait(requests) => Told::grant(gate.wait(requests, Duration::ZERO).await, receipts),
+        of_both => told!(of_both, receipts, gate),
     };
     vec![one]
 }
@@ -154,46 +138,26 @@ pub(super) async fn ask_limiter(
     receipts: &mut Vec<Receipt>,
 ) -> Vec<Told> {
     let mut tx = conn.begin().await.unwrap();
-    let mut unheard = Vec::new();
     let told = match step {
-        Step::Balance(request) => vec![Told::balance(limiter.balance(&mut tx, request).await)],
-        Step::Cancel => vec![Told::settlement(limiter.cancel(&mut tx, receipts.pop().unwrap()).await)],
-        Step::Check(requests) => vec![Told::grant(limiter.check(&mut tx, requests).await, &mut unheard)],
-        Step::Consume(requests) | Step::Wait(requests) => {
-            vec![Told::grant(limiter.consume(&mut tx, requests).await, receipts)]
-        }
         Step::ConsumeEach(calls) => {
             let told = limiter.consume_each(&mut tx, calls).await.unwrap().into_iter();
             told.map(|answer| Told::grant(answer, receipts)).collect()
         }
-        Step::Credit(request) => vec![Told::balance(limiter.credit(&mut tx, request).await)],
-        Step::Debit(request) => vec![Told::balance(limiter.debit(&mut tx, request).await)],
         Step::Lease(request, _) => {
+            let mut unheard = Vec::new();
             let told = Told::grant(limiter.consume(&mut tx, request).await, &mut unheard);
             if let Some(receipt) = unheard.pop() {
                 limiter.release(&mut tx, receipt).await.unwrap();
             }
             vec![told]
         }
-        Step::Release => vec![Told::settlement(limiter.release(&mut tx, receipts.pop().unwrap()).await)],
-        Step::Renew => {
-            let renewed = limiter.renew(&mut tx, receipts.last().unwrap()).await.unwrap();
-            *receipts.last_mut().unwrap() = renewed;
-            vec![Told::new(&charges(&receipts.last().unwrap().charges))]
-        }
-        Step::Reserve(requests) => vec![Told::booking(limiter.reserve(&mut tx, requests).await, receipts)],
-        Step::Reset(request) => vec![Told::balance(limiter.reset(&mut tx, request).await)],
-        Step::Settle(actual) => {
-            vec![Told::settlement(limiter.settle(&mut tx, receipts.pop().unwrap(), actual).await)]
-        }
-        Step::SettleEach(costs) => {
-            vec![Told::settlement(limiter.settle_each(&mut tx, receipts.pop().unwrap(), &costs).await)]
-        }
         Step::Stream(requests, used, _) => {
             let grant = limiter.consume(&mut tx, requests).await.unwrap().granted().unwrap();
             limiter.settle(&mut tx, grant, used).await.unwrap();
             vec![Told::default()]
         }
+        Step::Wait(requests) => vec![Told::grant(limiter.consume(&mut tx, requests).await, receipts)],
+        of_both => vec![told!(of_both, receipts, limiter, &mut tx)],
     };
     tx.commit().await.unwrap();
     told

@@ -40,6 +40,35 @@ pub(in crate::gate::verbs) enum Step {
     Wait(Call),
 }
 
+/// Asks a gate, or a limiter in a transaction, for what both do.
+macro_rules! told {
+    ($step:expr, $receipts:expr, $hand:expr $(, $tx:expr)?) => {
+        match $step {
+            Step::Balance(request) => Told::balance($hand.balance($($tx,)? request).await),
+            Step::Cancel => Told::settlement($hand.cancel($($tx,)? $receipts.pop().unwrap()).await),
+            Step::Check(call) => Told::grant($hand.check($($tx,)? call).await, &mut Vec::new()),
+            Step::Consume(call) => Told::grant($hand.consume($($tx,)? call).await, $receipts),
+            Step::Credit(call) => Told::balance($hand.credit($($tx,)? call).await),
+            Step::Debit(call) => Told::balance($hand.debit($($tx,)? call).await),
+            Step::Release => Told::settlement($hand.release($($tx,)? $receipts.pop().unwrap()).await),
+            Step::Renew => {
+                let renewed = $hand.renew($($tx,)? $receipts.last().unwrap()).await.unwrap();
+                let told = Told::new(&charges(&renewed.charges));
+                *$receipts.last_mut().unwrap() = renewed;
+                told
+            }
+            Step::Reserve(call) => Told::booking($hand.reserve($($tx,)? call).await, $receipts),
+            Step::Reset(request) => Told::balance($hand.reset($($tx,)? request).await),
+            Step::Settle(actual) => Told::settlement($hand.settle($($tx,)? $receipts.pop().unwrap(), actual).await),
+            Step::SettleEach(costs) => {
+                Told::settlement($hand.settle_each($($tx,)? $receipts.pop().unwrap(), &costs).await)
+            }
+            other => unreachable!("each has its own way: {other:?}"),
+        }
+    };
+}
+pub(super) use told;
+
 use Step::{
     Balance as Look, Cancel, Check, Consume, ConsumeEach, Credit, Debit, Lease as Hold, Release, Renew, Reserve, Reset,
     Settle, SettleEach, Stream, Wait,
