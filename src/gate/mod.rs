@@ -39,24 +39,10 @@ use shared::Shared;
 ///
 /// Use a gate for calls that must count even if their handler rolls back, such as failed log-ins, and for requests that
 /// need no transaction otherwise. Use a [`Limiter`](crate::Limiter) for a decision that shares the fate of other work.
-/// Both work on the same rows, at the same time.
+/// Both work on the same rows, at the same time, by [the same verbs](crate#the-parts-of-a-call).
 ///
 /// A gate is cheap to clone, and all clones are the same gate. Make one per process and keep it: it is fast because its
 /// callers share statements. Like its pool, it belongs to one tokio runtime.
-///
-/// # Verbs
-///
-/// | to | call |
-/// | --- | --- |
-/// | take tokens | [`consume`](Self::consume), [`reserve`](Self::reserve), [`debit`](Self::debit) |
-/// | decide many calls at once | [`consume_each`](Self::consume_each) |
-/// | look | [`check`](Self::check), [`balance`](Self::balance) |
-/// | give tokens | [`credit`](Self::credit), [`reset`](Self::reset) |
-/// | give tokens back | [`settle`](Self::settle), [`settle_each`](Self::settle_each), [`cancel`](Self::cancel) |
-/// | hold tokens | [`acquire`](Self::acquire), [`renew`](Self::renew), [`release`](Self::release) |
-/// | wait for tokens | [`wait`](Self::wait), [`acquire_within`](Self::acquire_within) |
-/// | settle at what is used | [`stream`](Self::stream) |
-/// | operate a gate | [`prefetched`](Self::prefetched), [`close`](Self::close) |
 ///
 /// # How it works
 ///
