@@ -87,18 +87,22 @@ impl Table {
     }
 }
 
+/// The functions say what the tables take.
 #[tokio::test]
-async fn a_limit_of_each_kind_has_a_definition_and_overrides() {
+async fn a_limit_of_each_kind_has_a_definition_and_is_overridden_and_slowed_down_if_it_can_be() {
     let world = World::new().await;
     let mut conn = owner(&world).await;
     for kind in LimitKind::ALL {
         let word = serde_json::to_string(&kind).unwrap().replace('"', "'");
-        let [rate, period] = [!kind.is_money(), kind.has_period()].map(|has| if has { "10" } else { "0" });
-        let numbers = [("kind", word.as_str()), ("rate", rate), ("period", period), ("capacity", rate)];
-        definitions::LIMITS.expect_taken(&mut conn, &[&numbers]).await;
-        let other = [override_rows::NUMBERS.as_slice(), &numbers].concat();
-        let fault = override_rows::OVERRIDES.fault(&mut conn, &other).await;
-        assert_eq!(fault.is_some(), kind == LimitKind::Meter, "{kind}");
+        let [rate, period] = [!kind.is_money(), kind.has_period()].map(i32::from);
+        run(&mut conn, &format!("select tollgate.define({word}, {word}, {rate}, '{period} s')")).await;
+        for (call, is_taken) in [
+            (format!("set_override({word}, 'k', rate => {rate}, reason => 'x')"), kind != LimitKind::Meter),
+            (format!("slow_down({word}, 'k')"), kind.can_slow()),
+        ] {
+            let sql = AssertSqlSafe(format!("select tollgate.{call}"));
+            assert_eq!(sqlx::raw_sql(sql).execute(&mut conn).await.is_ok(), is_taken, "{call}");
+        }
     }
 }
 

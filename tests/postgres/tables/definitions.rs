@@ -125,7 +125,7 @@ async fn a_definition_says_how_tokens_come_back() {
     }
 }
 
-pub(super) const LIMITS: Table = Table {
+const LIMITS: Table = Table {
     name: "limits",
     row: &[("name", "'n'"), ("kind", "'token_bucket'"), ("rate", "10"), ("period", "60"), ("capacity", "20")],
 };

@@ -125,7 +125,7 @@ fn with<'c>(changes: &[(&'c str, &'c str)], more: &[(&'c str, &'c str)]) -> Vec<
     [changes, more].concat()
 }
 
-pub(super) const OVERRIDES: Table = Table {
+const OVERRIDES: Table = Table {
     name: "overrides",
     row: &[
         ("name", "'n'"),
@@ -138,7 +138,7 @@ pub(super) const OVERRIDES: Table = Table {
         ("set_at", "'epoch'"),
     ],
 };
-pub(super) const NUMBERS: [(&str, &str); 6] = [
+const NUMBERS: [(&str, &str); 6] = [
     ("effect", "'numbers'"),
     ("kind", "'token_bucket'"),
     ("rate", "10"),
