@@ -11,7 +11,7 @@ use tokio::task::JoinSet;
 use tollgate::{Decision, Error, Gate, Limit, SECOND};
 
 use super::place::crash_a_node;
-use crate::gate::nodes::{is_reached, workers};
+use crate::gate::nodes::{is_asked, workers};
 use crate::world::{PARTS, World, nodes, soon};
 
 const LIMIT: Limit = Limit::token_bucket("million", 1_000_000, Limit::MAX_PERIOD);
@@ -43,7 +43,7 @@ async fn tokens_and_answers_agree_while_nodes_die() {
     }
     // Else the entry would serve them all.
     for mut worker in workers(&world).await {
-        soon(async { while !is_reached(&mut worker).await {} }).await;
+        soon(async { while !is_asked(&mut worker).await {} }).await;
     }
     let granted = || tallies.iter().map(|tally| tally.granted.load(Ordering::Relaxed)).sum::<u64>();
     for nth in 0..FAULTS {
