@@ -9,7 +9,7 @@ use tollgate::migrate::{self, Buckets};
 use super::{LIMIT, workers};
 use crate::gate::stage::{patient, soon};
 use crate::traced::traced;
-use crate::world::{MOVE, OWNER, PARTS, SERVICE, World, is_on_citus, part_of, pid};
+use crate::world::{MOVE, NUMBERS, OWNER, PARTS, SERVICE, World, is_on_citus, part_of, pid};
 
 #[tokio::test]
 async fn at_its_node_the_table_of_a_shard_is_written() {
@@ -65,11 +65,10 @@ async fn no_write_reaches_a_shard_that_has_left_and_without_the_lock_and_a_look_
         return;
     }
     let world = World::of_parts(PARTS).await;
-    let lock = "    perform pg_catalog.lock_shard_metadata(5, array[shard]);\n";
     let real = hold_shard();
-    assert!(real.contains(lock), "{real}");
-    let no_lock = real.replace(lock, "");
-    let look_first = no_lock.replace("    return coalesce", &format!("{lock}    return coalesce"));
+    assert!(real.contains(LOCK), "{real}");
+    let no_lock = real.replace(LOCK, "");
+    let look_first = no_lock.replace("    return coalesce", &format!("{LOCK}    return coalesce"));
     for (apart, change) in [(false, MOVE), (false, SPLIT), (true, &MOVE.replace("block_writes", "force_logical"))] {
         if apart {
             // Citus moves no unlogged table while it is written.
@@ -81,6 +80,25 @@ async fn no_write_reaches_a_shard_that_has_left_and_without_the_lock_and_a_look_
         for (hold, lost) in [(&real, 0), (&no_lock, 1), (&look_first, 1)] {
             assert_eq!(lost_during(&world, hold, change, End::Commit).await, lost, "{change}: {hold}");
         }
+    }
+}
+
+/// Both move shards one by one, in transactions of Citus's own.
+#[tokio::test]
+async fn nor_while_a_node_is_drained_or_shards_are_rebalanced() {
+    if !is_on_citus() {
+        return;
+    }
+    let world = World::of_parts(PARTS).await;
+    let rebalance = format!(
+        "select $${REBALANCE}$$ from get_rebalance_table_shards_plan('tollgate.durable')
+          where shardid = get_shard_id_for_distribution_column('tollgate.durable', $1::int2)"
+    );
+    for (hold, lost) in [(hold_shard(), 0), (hold_shard().replace(LOCK, ""), 1)] {
+        assert_eq!(lost_during(&world, &hold, DRAIN, End::Commit).await, lost, "{hold}");
+        // Else a node has no shard that the gate could be seen to write.
+        world.change_part(NUMBERS[0], MOVE).await;
+        assert_eq!(lost_during(&world, &hold, &rebalance, End::Commit).await, lost, "{hold}");
     }
 }
 
@@ -100,6 +118,8 @@ fn hold_shard() -> String {
     text.replace("create function", "create or replace function")
 }
 
+const LOCK: &str = "    perform pg_catalog.lock_shard_metadata(5, array[shard]);\n";
+
 #[derive(Clone, Copy, Eq, PartialEq)]
 enum End {
     Commit,
@@ -107,8 +127,8 @@ enum End {
 }
 
 /// Takes tokens of a key until they are written to the table of its shard, and one more while a statement moves or
-/// splits the shard. The statement's transaction ends once that write waits, or is done. For that write a function
-/// stands for the real one, which the gate has looked at before. Returns how many tokens were taken and not written.
+/// splits the shard. The statement ends once that write waits, or is done. For that write a function stands for the
+/// real one, which the gate has looked at before. Returns how many tokens were taken and not written.
 async fn lost_during(world: &World, hold: &str, change: &str, fate: End) -> i64 {
     let (mut admin, mut workers) = (world.admin().await, workers(world).await);
     // Sessions of an earlier gate would be taken for those of this one.
@@ -118,10 +138,10 @@ async fn lost_during(world: &World, hold: &str, change: &str, fate: End) -> i64 
         sqlx::query(end).bind(SERVICE).execute(worker).await.unwrap();
     }
     let gate = asked_by_shards(world).await;
-    let key = &*fastrand::u64(..).to_string();
+    let (key, change) = key_of(change, &mut admin).await;
     let shard = "select get_shard_id_for_distribution_column('tollgate.durable', $1::int2)";
-    let shard: i64 = sqlx::query_scalar(shard).bind(part_of(key)).fetch_one(&mut admin).await.unwrap();
-    let consume = async || gate.consume(LIMIT.key(key)).await.unwrap().granted().unwrap();
+    let shard: i64 = sqlx::query_scalar(shard).bind(part_of(&key)).fetch_one(&mut admin).await.unwrap();
+    let consume = async || gate.consume(LIMIT.key(&key)).await.unwrap().granted().unwrap();
     consume().await;
     // The first call has inserted the row. The next ones write it, by shards as soon as the gate has read of them.
     let mut taken = 2;
@@ -135,27 +155,60 @@ async fn lost_during(world: &World, hold: &str, change: &str, fate: End) -> i64 
         }
     })
     .await;
-    let change = sqlx::query_scalar(AssertSqlSafe(change)).bind(part_of(key));
-    let change: String = change.fetch_one(&mut admin).await.unwrap();
     world.sql(hold).await;
-    let mut tx = admin.begin().await.unwrap();
-    sqlx::raw_sql(AssertSqlSafe(change)).execute(&mut *tx).await.unwrap();
+    // The statement writes this row when all else is done, also where it moves in transactions of Citus's own.
+    let mut holder = admin.begin().await.unwrap();
+    let row = sqlx::query("select from pg_dist_placement where shardid = $1 for update").bind(shard);
+    row.execute(&mut *holder).await.unwrap();
+    let mut changer = world.admin().await;
+    let mut changed = pin!(sqlx::raw_sql(AssertSqlSafe(change)).execute(&mut changer));
+    let changing = tokio::select! {
+        done = &mut changed => panic!("{done:?}"),
+        changing = soon(who_waits_for(&mut holder)) => changing,
+    };
     let mut written = pin!(consume());
     let is_done = tokio::select! {
         _ = &mut written => true,
         () = soon(async { while !one_waits(&mut workers).await {} }) => false,
     };
+    if fate == End::Rollback {
+        sqlx::query("select pg_cancel_backend($1)").bind(changing).execute(&mut *holder).await.unwrap();
+        soon(&mut changed).await.unwrap_err();
+    }
+    holder.rollback().await.unwrap();
     if fate == End::Commit {
-        tx.commit().await.unwrap();
-    } else {
-        tx.rollback().await.unwrap();
+        soon(changed).await.unwrap();
     }
     if !is_done {
         soon(written).await;
     }
     world.sql(&hold_shard()).await;
-    let left = world.left(&LIMIT, key).await.unwrap();
+    let left = world.left(&LIMIT, &key).await.unwrap();
     left.micros() / 1_000_000 - (1_000 - taken)
+}
+
+/// A key that a change concerns, and its statement for the key's part.
+async fn key_of(change: &str, admin: &mut PgConnection) -> (String, String) {
+    soon(async {
+        loop {
+            let key = fastrand::u64(..).to_string();
+            let made = sqlx::query_scalar(AssertSqlSafe(change)).bind(part_of(&key));
+            if let Some(made) = made.fetch_optional(&mut *admin).await.unwrap() {
+                return (key, made);
+            }
+        }
+    })
+    .await
+}
+
+/// The server process that waits for this session.
+async fn who_waits_for(holder: &mut PgConnection) -> i32 {
+    loop {
+        let waits = "select pid from pg_locks where not granted and pg_backend_pid() = any(pg_blocking_pids(pid))";
+        if let Some(pid) = sqlx::query_scalar(waits).fetch_optional(&mut *holder).await.unwrap() {
+            return pid;
+        }
+    }
 }
 
 /// Whether a session of the service waits for a lock of Citus's.
@@ -213,3 +266,14 @@ pub(super) const SPLIT: &str = "
       join pg_dist_node o on o.groupid > 0 and o.groupid <> n.groupid
      where s.shardid = get_shard_id_for_distribution_column('tollgate.durable', $1::int2)
      limit 1";
+
+/// The statement that takes all shards off the node of a part, which may have some again afterwards.
+pub(super) const DRAIN: &str = "
+    select format('select citus_drain_node(%1$L, %2$s, %3$L); select citus_set_node_property(%1$L, %2$s, %4$L, true)',
+                  n.nodename, n.nodeport, 'block_writes', 'shouldhaveshards')
+      from pg_dist_placement p join pg_dist_node n using (groupid)
+     where p.shardid = get_shard_id_for_distribution_column('tollgate.durable', $1::int2)";
+
+/// Evens out the shards of the nodes.
+pub(super) const REBALANCE: &str =
+    "select rebalance_table_shards('tollgate.durable', shard_transfer_mode => 'block_writes')";
