@@ -47,6 +47,23 @@ async fn a_row_that_changed_where_its_part_was_moved_to_is_not_overwritten() {
     }
 }
 
+/// Both settlements give back one token, at the same step.
+#[tokio::test]
+async fn a_row_that_others_wrote_alike_where_its_part_was_moved_to_is_not_taken_for_written() {
+    if !is_on_citus() {
+        return;
+    }
+    let limit = Limit::stepped_bucket("steps", 1, EVER).capacity(10);
+    let ([here, there], world) = (two_keys(), World::new().await);
+    let receipt = charge(&world, [limit.key(&here), limit.key(&there)].into()).await;
+    let other = charge(&world, limit.key(&here).into()).await;
+    let held = row("tollgate.durable", &limit, &there);
+    let settled = settle_beside(&world, &receipt, &held, &here, async || settle(&world, other.clone()).await.unwrap());
+    let settled = settled.await;
+    assert!(matches!(settled, Err(Error::Moved { .. })), "{settled:?}");
+    assert_eq!(world.left(&limit, &here).await, Some(tokens(9)));
+}
+
 #[tokio::test]
 async fn a_call_that_was_settled_where_its_part_was_moved_to_is_not_settled_again() {
     if !is_on_citus() {
