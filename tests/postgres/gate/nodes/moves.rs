@@ -9,7 +9,7 @@ use tokio::task::JoinSet;
 use tollgate::{Call, DAY, Error, Gate, Grant, HOUR, Limit, MINUTE, SECOND, Source, Tokens, first_of, split};
 
 use super::knows_the_nodes;
-use super::shards::SPLIT;
+use super::shards::{DRAIN, REBALANCE, SPLIT};
 use crate::gate::stage::{EVER, patient, soon};
 use crate::world::{MOVE, NUMBERS, PARTS, World, is_on_citus, limiter};
 
@@ -63,7 +63,8 @@ async fn no_token_is_lost_or_spent_twice_while_parts_move() {
         });
     }
     let broken_off = MOVE.replace("'select", "'begin; select").replace("%L)'", "%L); rollback'");
-    for (moves, change) in (1..).zip([MOVE, SPLIT, &broken_off, MOVE, MOVE]) {
+    let rebalance = format!("select $${REBALANCE}$$ where $1 > 0::int2");
+    for (moves, change) in (1..).zip([MOVE, SPLIT, &broken_off, MOVE, DRAIN, &rebalance]) {
         let holds = |key: usize| ahead.prefetched(&MILLION.key(key)) > Tokens::ZERO;
         soon(async {
             while !(0..KEYS).any(holds) {
