@@ -71,8 +71,12 @@ impl Flow {
             Self::Continuous => Some((false, None)),
             Self::FirstUse => Some((true, None)),
             Self::Grid { phase } => Some((true, Some(phase))),
-            Self::Month { .. } | Self::Named { .. } | Self::Unnamed => None,
-            Self::Sliding { .. } | Self::Leased | Self::Wallet => None,
+            Self::Month { .. }
+            | Self::Named { .. }
+            | Self::Unnamed
+            | Self::Sliding { .. }
+            | Self::Leased
+            | Self::Wallet => None,
         }
     }
 

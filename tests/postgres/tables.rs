@@ -93,12 +93,12 @@ async fn a_limit_of_each_kind_has_a_definition_and_is_overridden_and_slowed_down
     let world = World::new().await;
     let mut conn = owner(&world).await;
     for kind in LimitKind::ALL {
-        let word = serde_json::to_string(&kind).unwrap().replace('"', "'");
+        let name = serde_json::to_string(&kind).unwrap().replace('"', "'");
         let [rate, period] = [!kind.is_money(), kind.has_period()].map(i32::from);
-        run(&mut conn, &format!("select tollgate.define({word}, {word}, {rate}, '{period} s')")).await;
+        run(&mut conn, &format!("select tollgate.define({name}, {name}, {rate}, '{period} s')")).await;
         for (call, is_taken) in [
-            (format!("set_override({word}, 'k', rate => {rate}, reason => 'x')"), kind != LimitKind::Meter),
-            (format!("slow_down({word}, 'k')"), kind.can_slow()),
+            (format!("set_override({name}, 'k', rate => {rate}, reason => 'x')"), kind != LimitKind::Meter),
+            (format!("slow_down({name}, 'k')"), kind.can_slow()),
         ] {
             let sql = AssertSqlSafe(format!("select tollgate.{call}"));
             assert_eq!(sqlx::raw_sql(sql).execute(&mut conn).await.is_ok(), is_taken, "{call}");
