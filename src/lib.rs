@@ -103,8 +103,6 @@ mod execution;
 #[cfg(feature = "postgres")]
 mod gate;
 mod key;
-#[cfg(feature = "postgres")]
-mod lapse;
 mod limit;
 #[cfg(feature = "postgres")]
 mod limiter;
@@ -122,6 +120,8 @@ pub mod plan;
 mod plan;
 #[cfg(feature = "postgres")]
 mod prepare;
+#[cfg(feature = "postgres")]
+mod reaper;
 #[cfg(feature = "postgres")]
 mod store;
 #[cfg(feature = "postgres")]

@@ -11,9 +11,9 @@ use sqlx::PgPool;
 
 use crate::algebra::Timestamp;
 use crate::error::Error;
-use crate::lapse::Reaper;
 use crate::limit::{Limit, Storage};
 use crate::parts::Parts;
+use crate::reaper::Reaper;
 use crate::store::Backend;
 pub use pass::{SweepPass, Swept};
 pub use task::Sweeping;

@@ -15,8 +15,8 @@ use super::pass::{SweepPass, Swept};
 use crate::SECOND;
 use crate::algebra::Timestamp;
 use crate::error::{Error, chain};
-use crate::lapse::Reaper;
 use crate::meter;
+use crate::reaper::Reaper;
 
 /// A sweeper in the background, started by [`Sweeper::spawn`]. It ends when it is dropped, after the current batch.
 #[derive(Debug)]

@@ -7,7 +7,7 @@ use tokio::time::{Instant, sleep};
 use crate::error::chain;
 use crate::gate::shared::Shared;
 use crate::gate::worker::Worker;
-use crate::lapse::Reaper;
+use crate::reaper::Reaper;
 use crate::values::lock::lock;
 
 /// Looks each second for calls that have lapsed, as long as a call of this gate may lapse.
