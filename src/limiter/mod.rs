@@ -1,4 +1,4 @@
-mod decide;
+mod carry_out;
 mod in_transaction;
 mod savepoint;
 

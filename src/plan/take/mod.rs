@@ -1,8 +1,8 @@
 //! Takes tokens from every limit of an alternative, or from none: it adds up the requests of a call, each limit decides,
 //! and a grant charges them.
 
+mod all_or_none;
 mod choose;
-mod decide;
 mod gather;
 mod repeat;
 mod shard;
