@@ -7,7 +7,7 @@ use chrono::{DateTime, Utc};
 use sqlx::PgPool;
 use tokio::sync::watch;
 
-use super::applied::applied;
+use super::precedence::applied;
 use super::row::Override;
 use super::ruling::AppliedOverride;
 use crate::algebra::Timestamp;

@@ -1,5 +1,5 @@
-//! Overrides of limits: other numbers, slower, deny or unlimited, for a key or for every key. `applied.rs` says which
-//! one counts, and `Operation::of` in `plan` applies it.
+//! Overrides of limits: other numbers, slower, deny or unlimited, for a key or for every key. `precedence.rs` says
+//! which one counts, and `Operation::of` in `plan` applies it.
 
 #![cfg_attr(
     feature = "postgres",
@@ -7,11 +7,11 @@
 )]
 
 #[cfg(feature = "postgres")]
-mod applied;
-#[cfg(feature = "postgres")]
 mod fault;
 #[cfg(feature = "postgres")]
 mod known;
+#[cfg(feature = "postgres")]
+mod precedence;
 #[cfg(feature = "postgres")]
 mod report;
 #[cfg(feature = "postgres")]
