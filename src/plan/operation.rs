@@ -8,7 +8,6 @@ use super::settle::Settling;
 use super::stored_call::CallSlot;
 use super::take::{alternatives, decided_together, keep_right, possible};
 use super::target::{Item, RowId, RowRange, Target};
-use super::verb::Verb;
 use crate::algebra::Ask;
 use crate::call::CallError;
 use crate::error::Error;
@@ -57,25 +56,24 @@ impl Under<'_> {
 
 /// # How it is made
 impl Operation {
-    /// The operation of a verb, if all of it is right and can ever be granted.
-    pub(crate) fn of(verb: Verb, under: &Under<'_>) -> Result<Self, Error> {
-        let mut operation = verb.operation(under.draw)?;
-        if operation.rows().next().is_none() {
+    /// Puts it under the circumstances, if it can ever be granted there.
+    pub(super) fn under(mut self, under: &Under<'_>) -> Result<Self, Error> {
+        if self.rows().next().is_none() {
             return Err(Error::Call { limit: None, source: CallError::NothingAsked });
         }
         if let Some(overrides) = under.overrides {
-            operation.put_under(overrides);
+            self.put_under(overrides);
         }
         // A call that may be a repeat is answered as before, even under numbers that no longer grant it.
-        let is_once = operation.is_once();
-        if let Some(items) = operation.asked_mut().filter(|_| !is_once) {
+        let is_once = self.is_once();
+        if let Some(items) = self.asked_mut().filter(|_| !is_once) {
             keep_right(items, possible)?;
         }
-        operation.each_rows(|rows| rows.first.part = under.parts.of(&rows.first.key));
-        if let Some(slot) = &mut operation.slot {
+        self.each_rows(|rows| rows.first.part = under.parts.of(&rows.first.key));
+        if let Some(slot) = &mut self.slot {
             slot.name.part = under.parts.of(&slot.name.key);
         }
-        Ok(operation)
+        Ok(self)
     }
 }
 

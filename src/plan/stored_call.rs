@@ -1,7 +1,7 @@
 use std::time::Duration;
 
 use super::target::RowId;
-use super::verb::CallKind;
+use crate::DAY;
 use crate::algebra::{Ask, Timestamp};
 use crate::answer::receipt::{Charge, Receipt};
 use crate::call::{CallError, CallId, Drawn, Given, Keeping, Once, StoredCall};
@@ -118,6 +118,31 @@ impl StoredCall {
 
     pub(super) fn is_due(&self, now: Timestamp) -> bool {
         self.lapses_at.is_some_and(|lapses_at| lapses_at <= now)
+    }
+}
+
+/// The kinds of calls, each with the letter that begins its fingerprint.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+#[repr(u8)]
+pub(super) enum CallKind {
+    /// It is never stored.
+    Ahead = b'a',
+    Consume = b't',
+    Reserve = b'r',
+    Credit = b'c',
+    Debit = b'd',
+}
+
+impl CallKind {
+    /// Whether it changes one balance, whatever that is.
+    pub(super) fn changes_balance(self) -> bool {
+        matches!(self, Self::Credit | Self::Debit)
+    }
+
+    /// The span for which an id is kept, if its caller says none. Payment services repeat their webhooks for three days
+    /// and more.
+    pub(super) fn remembered_for(self) -> Duration {
+        if self.changes_balance() { 31 * DAY } else { DAY }
     }
 }
 

@@ -1,12 +1,9 @@
-use std::time::Duration;
-
 use super::adjust::Adjustment;
 use super::operation::{Action, Operation, Under};
 use super::settle::{End, Settling};
-use super::stored_call::{CallSlot, Role};
+use super::stored_call::{CallKind, CallSlot, Role};
 use super::take::gather;
 use super::target::Item;
-use crate::DAY;
 use crate::algebra::{Ask, Rest};
 use crate::answer::receipt::Receipt;
 use crate::call::{Call, CallError, Request, StoredCall};
@@ -86,10 +83,17 @@ impl Verb {
     }
 }
 
+impl Operation {
+    /// The operation of a verb, if all of it is right and can ever be granted.
+    pub(crate) fn of(verb: Verb, under: &Under<'_>) -> Result<Self, Error> {
+        verb.plain(under.draw)?.under(under)
+    }
+}
+
 /// # Its operation
 impl Verb {
-    /// What it asks, without overrides.
-    pub(super) fn operation(self, draw: &dyn Fn() -> u128) -> Result<Operation, Error> {
+    /// The operation without overrides.
+    fn plain(self, draw: &dyn Fn() -> u128) -> Result<Operation, Error> {
         let take = |call, kind, action: fn(Vec<Item<Ask>>) -> Action| {
             gather(by_period(call)?, kind, draw).map(|(items, slot)| Operation { action: action(items), slot })
         };
@@ -150,29 +154,4 @@ fn settle(receipt: Receipt, end: End) -> Result<Operation, Error> {
 fn by_period(call: Call) -> Result<Call, Error> {
     call.requests().try_for_each(Request::expect_period)?;
     Ok(call)
-}
-
-/// The kinds of calls, each with the letter that begins its fingerprint.
-#[derive(Clone, Copy, Debug, Eq, PartialEq)]
-#[repr(u8)]
-pub(super) enum CallKind {
-    /// It is never stored.
-    Ahead = b'a',
-    Consume = b't',
-    Reserve = b'r',
-    Credit = b'c',
-    Debit = b'd',
-}
-
-impl CallKind {
-    /// Whether it changes one balance, whatever that is.
-    pub(super) fn changes_balance(self) -> bool {
-        matches!(self, Self::Credit | Self::Debit)
-    }
-
-    /// The span for which an id is kept, if its caller says none. Payment services repeat their webhooks for three days
-    /// and more.
-    pub(super) fn remembered_for(self) -> Duration {
-        if self.changes_balance() { 31 * DAY } else { DAY }
-    }
 }

@@ -11,9 +11,8 @@ use crate::answer::decision::{Denied, Source};
 use crate::call::{Asked, Call, CallError, Drawn, Keeping, Request, Wanted};
 use crate::error::Error;
 use crate::limit::LimitKind;
-use crate::plan::stored_call::CallSlot;
+use crate::plan::stored_call::{CallKind, CallSlot};
 use crate::plan::target::{Item, RowId, Target};
-use crate::plan::verb::CallKind;
 use crate::tokens::Tokens;
 
 /// The items of a call, and its slot among the stored calls, if it has one.
