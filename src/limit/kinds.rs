@@ -83,6 +83,9 @@ impl LimitKind {
 }
 
 /// # Kinds
+///
+/// Each panics if a [`LimitFault`] applies: at compile time in a `const`, else at run time. Use [`LimitSpec`] for
+/// run-time input.
 impl Limit {
     /// A bucket into which `rate` tokens drip evenly over each `period`, up to its capacity.
     ///
@@ -94,11 +97,6 @@ impl Limit {
     /// bound, by the tokens that came back during the burst from earlier calls. That is at most the tokens of the calls
     /// that were in flight when the burst began. If calls last longer than the bucket takes to fill and you need a hard
     /// bound, use a [`sliding_window`](Self::sliding_window).
-    ///
-    /// # Panics
-    ///
-    /// If a [`LimitFault`] applies: at compile time in a `const`, else at run time. Use [`LimitSpec`] for run-time
-    /// input.
     #[track_caller]
     pub const fn token_bucket(name: &'static str, rate: u64, period: Duration) -> Self {
         Self::define(name, LimitKind::TokenBucket, rate, period)
@@ -110,10 +108,6 @@ impl Limit {
     /// second. [`start`](Self::start) aligns the windows instead. A client that spends one window at its end and the
     /// next at its start takes twice the rate within a moment. A [`sliding_window`](Self::sliding_window) has no such
     /// edge.
-    ///
-    /// # Panics
-    ///
-    /// Where a [`LimitFault`] applies.
     #[track_caller]
     pub const fn fixed_window(name: &'static str, rate: u64, period: Duration) -> Self {
         Self::define(name, LimitKind::FixedWindow, rate, period)
@@ -131,10 +125,6 @@ impl Limit {
     /// const LLM: Limit = Limit::monthly("llm", 100_000);
     /// # let _ = LLM;
     /// ```
-    ///
-    /// # Panics
-    ///
-    /// Where a [`LimitFault`] applies.
     #[track_caller]
     pub const fn monthly(name: &'static str, n: u64) -> Self {
         Self::define(name, LimitKind::Monthly, n, Duration::ZERO)
@@ -149,10 +139,6 @@ impl Limit {
     /// and until that end no definition of another kind that asks the key brings it tokens.
     ///
     /// A billing limit takes no reservations.
-    ///
-    /// # Panics
-    ///
-    /// Where a [`LimitFault`] applies.
     #[track_caller]
     pub const fn billing(name: &'static str, n: u64) -> Self {
         Self::define(name, LimitKind::Billing, n, Duration::ZERO)
@@ -160,10 +146,6 @@ impl Limit {
 
     /// A bucket into which `rate` tokens fall at once, each whole `period` after the key's first use. Settlements give
     /// tokens back as they do to a [`token_bucket`](Self::token_bucket).
-    ///
-    /// # Panics
-    ///
-    /// Where a [`LimitFault`] applies.
     #[track_caller]
     pub const fn stepped_bucket(name: &'static str, rate: u64, period: Duration) -> Self {
         Self::define(name, LimitKind::SteppedBucket, rate, period)
@@ -179,10 +161,6 @@ impl Limit {
     /// A sliding window takes no reservations and no shards. A changed `n` or a shorter period counts at once; a longer
     /// period counts for later grants. While two definitions with different periods are live, each cuts the entries of
     /// the other to its own period.
-    ///
-    /// # Panics
-    ///
-    /// Where a [`LimitFault`] applies.
     #[track_caller]
     pub const fn sliding_window(name: &'static str, n: u64, period: Duration) -> Self {
         Self::define(name, LimitKind::SlidingWindow, n, period)
@@ -201,10 +179,6 @@ impl Limit {
     /// once. To bound both, ask two limits in one call. A concurrency limit takes no reservations, no shards, no
     /// `credit` and no `debit`. After a `reset` all tokens are free, and their holders no longer count. A changed `n`
     /// counts at once.
-    ///
-    /// # Panics
-    ///
-    /// Where a [`LimitFault`] applies.
     #[track_caller]
     pub const fn concurrency(name: &'static str, n: u64, lease: Duration) -> Self {
         Self::define(name, LimitKind::Concurrency, n, lease)
@@ -218,10 +192,6 @@ impl Limit {
     /// [`Error::DoesNotFit`](crate::Error::DoesNotFit), and is never cut. A settlement gives tokens back even to a
     /// missing row. A wallet is durable, and no definition of another kind reads its row
     /// ([`FitError::MixedMoney`](crate::FitError::MixedMoney)).
-    ///
-    /// # Panics
-    ///
-    /// Where a [`LimitFault`] applies.
     #[track_caller]
     pub const fn wallet(name: &'static str) -> Self {
         Self::define(name, LimitKind::Wallet, 0, Duration::ZERO)
@@ -248,10 +218,6 @@ impl Limit {
     /// let call = [TOKENS.key("acme").cost(1_200), USAGE.key((month, "acme")).cost(1_200)];
     /// # let _ = call;
     /// ```
-    ///
-    /// # Panics
-    ///
-    /// Where a [`LimitFault`] applies.
     #[track_caller]
     pub const fn meter(name: &'static str) -> Self {
         Self::define(name, LimitKind::Meter, 0, Duration::ZERO)
