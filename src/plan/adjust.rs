@@ -22,6 +22,18 @@ pub(crate) enum Adjustment {
     Reset,
 }
 
+impl Item<Adjustment> {
+    /// Whether it may insert a row.
+    pub(super) fn inserts(&self) -> bool {
+        match self.action {
+            Adjustment::Debit(cost) => cost > Tokens::ZERO,
+            Adjustment::Credit(_) => self.target.limit.kind.is_money() || self.target.rows.count > 1,
+            Adjustment::GiveBack(_) | Adjustment::Reset => self.target.rows.count > 1,
+            Adjustment::Look => false,
+        }
+    }
+}
+
 impl Ledger<'_> {
     /// Changes a balance, whatever it is, or looks at it.
     pub(super) fn adjust(&mut self, item: &Item<Adjustment>, slot: Option<&CallSlot>) -> Result<Balance, Error> {

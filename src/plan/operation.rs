@@ -278,12 +278,7 @@ impl Operation {
                 items.iter().any(|item| item.action.cost() > Tokens::ZERO && !item.target.is_unlimited())
             }
             Action::Check(_) => false,
-            Action::Adjust(item) => match item.action {
-                Adjustment::Debit(cost) => cost > Tokens::ZERO,
-                Adjustment::Credit(_) => item.target.limit.kind.is_money() || item.target.rows.count > 1,
-                Adjustment::GiveBack(_) | Adjustment::Reset => item.target.rows.count > 1,
-                Adjustment::Look => false,
-            },
+            Action::Adjust(item) => item.inserts(),
             Action::Settle(settling) => settling.inserts(),
         }
     }
