@@ -86,68 +86,57 @@ impl Verb {
 impl Operation {
     /// The operation of a verb, if all of it is right and can ever be granted.
     pub(crate) fn of(verb: Verb, under: &Under<'_>) -> Result<Self, Error> {
-        verb.plain(under.draw)?.under(under)
-    }
-}
-
-/// # Its operation
-impl Verb {
-    /// The operation without overrides.
-    fn plain(self, draw: &dyn Fn() -> u128) -> Result<Operation, Error> {
         let take = |call, kind, action: fn(Vec<Item<Ask>>) -> Action| {
-            gather(by_period(call)?, kind, draw).map(|(items, slot)| Operation { action: action(items), slot })
+            gather(by_period(call)?, kind, under.draw).map(|(items, slot)| Self { action: action(items), slot })
         };
         let leases = |receipt: Receipt| Receipt::from(receipt.leases().cloned().collect::<Vec<_>>());
-        match self {
-            Self::Consume(call) => take(call, CallKind::Consume, Action::Take),
-            Self::Reserve(call) => take(call, CallKind::Reserve, Action::Take),
-            Self::Check(call) => take(call, CallKind::Consume, Action::Check),
-            Self::Ahead(request) => take(request.into(), CallKind::Ahead, Action::Take),
-            Self::Credit(call) => adjust(call, CallKind::Credit, Adjustment::Credit),
-            Self::Debit(call) => adjust(by_period(call)?, CallKind::Debit, Adjustment::Debit),
-            Self::GiveBack(request, rest) => adjust(request, CallKind::Consume, |_| Adjustment::GiveBack(rest)),
-            Self::Reset(request) if request.limit().kind == LimitKind::Meter => {
+        let plain = match verb {
+            Verb::Consume(call) => take(call, CallKind::Consume, Action::Take),
+            Verb::Reserve(call) => take(call, CallKind::Reserve, Action::Take),
+            Verb::Check(call) => take(call, CallKind::Consume, Action::Check),
+            Verb::Ahead(request) => take(request.into(), CallKind::Ahead, Action::Take),
+            Verb::Credit(call) => Self::adjust(call, CallKind::Credit, Adjustment::Credit),
+            Verb::Debit(call) => Self::adjust(by_period(call)?, CallKind::Debit, Adjustment::Debit),
+            Verb::GiveBack(request, rest) => Self::adjust(request, CallKind::Consume, |_| Adjustment::GiveBack(rest)),
+            Verb::Reset(request) if request.limit().kind == LimitKind::Meter => {
                 Err(Error::of_call(&request.limit().name, CallError::ResetOfMeter))
             }
-            Self::Reset(request) => adjust(request, CallKind::Consume, |_| Adjustment::Reset),
-            Self::Look(request) => adjust(request, CallKind::Consume, |_| Adjustment::Look),
-            Self::Settle(receipt, actual) => {
+            Verb::Reset(request) => Self::adjust(request, CallKind::Consume, |_| Adjustment::Reset),
+            Verb::Look(request) => Self::adjust(request, CallKind::Consume, |_| Adjustment::Look),
+            Verb::Settle(receipt, actual) => {
                 let costs = Settling::costs(&receipt, |_, charges| Ok(charges[0].is_counted().then_some(actual)))?;
-                settle(receipt, End::Costs(costs))
+                Self::settle(receipt, End::Costs(costs))
             }
-            Self::SettleEach(receipt, each) => {
+            Verb::SettleEach(receipt, each) => {
                 let (costs, requests) = (each.len(), receipt.by_request().count());
                 let missing = CallError::CostsMissing { costs, requests };
                 let cost = |request: usize| each.get(request).filter(|_| costs == requests).ok_or(missing);
                 let costs = Settling::costs(&receipt, |request, _| cost(request).copied().map(Some))?;
-                settle(receipt, End::Costs(costs))
+                Self::settle(receipt, End::Costs(costs))
             }
-            Self::Cancel(receipt) => settle(receipt, End::Cancelled),
-            Self::Renew(receipt) => settle(leases(receipt), End::Renewed),
-            Self::Release(receipt) => settle(leases(receipt), End::Released),
-            Self::Lapse(StoredCall { name, charges, .. }) => {
+            Verb::Cancel(receipt) => Self::settle(receipt, End::Cancelled),
+            Verb::Renew(receipt) => Self::settle(leases(receipt), End::Renewed),
+            Verb::Release(receipt) => Self::settle(leases(receipt), End::Released),
+            Verb::Lapse(StoredCall { name, charges, .. }) => {
                 let slot = Some(Box::new(CallSlot::new(name, Role::Lapse)));
-                Ok(Operation { action: Action::Settle(Settling::of(charges, End::Reported)?), slot })
+                Ok(Self { action: Action::Settle(Settling::of(charges, End::Reported)?), slot })
             }
-        }
+        };
+        plain?.under(under)
     }
-}
 
-/// A change of one balance.
-fn adjust(
-    call: impl Into<Call>,
-    kind: CallKind,
-    action: impl FnOnce(Tokens) -> Adjustment,
-) -> Result<Operation, Error> {
-    let (items, slot) = gather(call.into(), kind, Under::NOTHING.draw)?;
-    let Item { target, action: ask } = items.into_iter().next().expect("a change is asked of one key");
-    Ok(Operation { action: Action::Adjust(Box::new(Item { target, action: action(ask.cost()) })), slot })
-}
+    /// A change of one balance.
+    fn adjust(call: impl Into<Call>, kind: CallKind, action: impl FnOnce(Tokens) -> Adjustment) -> Result<Self, Error> {
+        let (items, slot) = gather(call.into(), kind, Under::NOTHING.draw)?;
+        let Item { target, action: ask } = items.into_iter().next().expect("a change is asked of one key");
+        Ok(Self { action: Action::Adjust(Box::new(Item { target, action: action(ask.cost()) })), slot })
+    }
 
-/// Settles charges, and uses up their stored call, if there is one.
-fn settle(receipt: Receipt, end: End) -> Result<Operation, Error> {
-    let slot = CallSlot::of_receipt(&receipt)?.map(Box::new);
-    Ok(Operation { action: Action::Settle(Settling::of(receipt.charges, end)?), slot })
+    /// Settles charges, and uses up their stored call, if there is one.
+    fn settle(receipt: Receipt, end: End) -> Result<Self, Error> {
+        let slot = CallSlot::of_receipt(&receipt)?.map(Box::new);
+        Ok(Self { action: Action::Settle(Settling::of(receipt.charges, end)?), slot })
+    }
 }
 
 /// A call that takes tokens, if it names a period of each billing limit.
