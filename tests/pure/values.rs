@@ -15,15 +15,11 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 use tollgate::algebra::Timestamp;
 use tollgate::plan::{Plan, Verb};
-use tollgate::{Error, FitError, Limit, LimitKind, MINUTE, Reason, Request, Source, Storage};
+use tollgate::{Error, FitError, Limit, MINUTE, Reason, Request, Source, Storage};
 
 #[test]
 fn plain_words_stay() {
     assert_eq!(words([Storage::Durable, Storage::Ephemeral]), ["durable", "ephemeral"]);
-    assert_eq!(
-        words([LimitKind::FixedWindow, LimitKind::SlidingWindow, LimitKind::SteppedBucket, LimitKind::TokenBucket]),
-        ["fixed_window", "sliding_window", "stepped_bucket", "token_bucket"]
-    );
     assert_eq!(words([Source::Database]), ["database"]);
     assert_eq!(
         words([Reason::Short, Reason::HeldBack, Reason::Leased, Reason::OutOfTurn]),
