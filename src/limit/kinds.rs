@@ -45,8 +45,7 @@ kinds! {
 
 /// # Facts
 impl LimitKind {
-    /// What its tokens come back with, where definitions say no period: the calendar's months, or periods that callers
-    /// name.
+    /// The period of a kind whose definitions say none: a month of the calendar, or one that callers name.
     #[must_use]
     pub const fn calendar(self) -> Option<&'static str> {
         match self {
