@@ -18,8 +18,8 @@ pub(crate) type Answers = Vec<Result<Answer, Error>>;
 pub(crate) struct Execution<'a> {
     pub(crate) store: Store<'a>,
     pub(crate) plan: &'a Plan,
-    /// Whether to look at the rows before they are locked. If a committed balance refuses every call, none takes a lock.
-    /// One row needs no look of its own: the statement that locks it looks first, and says if it is missing.
+    /// Whether to look at the rows before they are locked. If a committed balance refuses every call, none takes a
+    /// lock. One row needs no look of its own: the statement that locks it looks first, and says if it is missing.
     pub(crate) looks: bool,
     /// Whether it waits for a row that another transaction holds. Else it fails with [`Error::Locked`].
     pub(crate) waits: bool,

@@ -26,8 +26,8 @@ pub(crate) struct TargetArgs {
 #[derive(Debug, clap::Args)]
 #[group(id = "who", required = true, multiple = false)]
 struct WhoArgs {
-    /// The key, written as `tollgate inspect` prints it. Of a key that has several parts, each may be a word: `acme user`
-    /// is `'acme|user'`.
+    /// The key, written as `tollgate inspect` prints it. Of a key that has several parts, each may be a word: `acme
+    /// user` is `'acme|user'`.
     #[arg(value_name = "KEY", value_parser = key)]
     key: Vec<Key>,
 

@@ -63,10 +63,10 @@
 //! minute with a capacity of twenty reads `q=20;w=120`. `RateLimit-Policy` lists all policies. `RateLimit` lists only
 //! the limit that is nearest to exhaustion, or all limits after [`Fields::all`].
 //!
-//! A refusal that ends by waiting has `Retry-After` in seconds, rounded up, at least 1. Instants and spans come from the database's
-//! clock alone, so a client that sleeps so long finds its tokens, unless another call takes them first. A `t` beyond
-//! `Retry-After` is left out, so that a client never gets two different waits. [`Fields::jitter`] spreads clients that
-//! would come back together. [`Format`] has the older fields.
+//! A refusal that ends by waiting has `Retry-After` in seconds, rounded up, at least 1. Instants and spans come from
+//! the database's clock alone, so a client that sleeps so long finds its tokens, unless another call takes them first.
+//! A `t` beyond `Retry-After` is left out, so that a client never gets two different waits. [`Fields::jitter`] spreads
+//! clients that would come back together. [`Format`] has the older fields.
 //!
 //! Browsers show these fields to scripts of another origin only if CORS exposes them
 //! (`Access-Control-Expose-Headers: RateLimit, RateLimit-Policy, Retry-After, Date, Age`, and the older ones by their

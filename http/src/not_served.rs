@@ -31,8 +31,8 @@ use crate::retry_after::retry_after;
 ///
 /// The body is a [`Problem`]. It does not contain the database's message; log the error for that.
 ///
-/// With the feature `axum` this is a handler's error type: `?` turns [`Denied`], [`Error`] and `sqlx::Error` into it. The
-/// last is logged, at level `error`.
+/// With the feature `axum` this is a handler's error type: `?` turns [`Denied`], [`Error`] and `sqlx::Error` into it.
+/// The last is logged, at level `error`.
 #[derive(Clone, Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum NotServed {

@@ -14,8 +14,8 @@ pub struct Arrival {
 }
 
 impl Arrival {
-    /// Reads a recorded call: its time, which is RFC 3339 or seconds since 1970 with at most six decimals; its key, else
-    /// it is of all callers; its cost, else one token.
+    /// Reads a recorded call: its time, which is RFC 3339 or seconds since 1970 with at most six decimals; its key,
+    /// else it is of all callers; its cost, else one token.
     ///
     /// # Errors
     ///

@@ -53,8 +53,8 @@ impl Terms {
         State { value: saturate(value), ts, full_at: row.full_at, list }
     }
 
-    /// The row of a token bucket as if the pause had taken no time, so far as it has passed; `None` if the row counts as
-    /// it is. Windows and stepped buckets bring their tokens at their own instants.
+    /// The row of a token bucket as if the pause had taken no time, so far as it has passed; `None` if the row counts
+    /// as it is. Windows and stepped buckets bring their tokens at their own instants.
     pub(super) fn stood_still(&self, row: &State, now: Timestamp) -> Option<State> {
         let Pause { from, until } = self.pause?;
         let still = until.min(now).micros() - from.max(row.ts).micros();

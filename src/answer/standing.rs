@@ -26,8 +26,8 @@ pub struct Standing {
     ///
     /// For a limit that refused, this is no later than the instant at which it would grant the call.
     pub more_at: Option<DateTime<Utc>>,
-    /// When all tokens are back, if nobody spends; for a [wallet](crate::Limit::wallet), when it is empty and forgotten.
-    /// `None` for never. While an operator denies, this is the end of the deny.
+    /// When all tokens are back, if nobody spends; for a [wallet](crate::Limit::wallet), when it is empty and
+    /// forgotten. `None` for never. While an operator denies, this is the end of the deny.
     #[serde(default)]
     pub full_at: Option<DateTime<Utc>>,
     /// The balance before the grant; `None` where this call took nothing.

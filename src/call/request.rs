@@ -146,8 +146,8 @@ impl Request {
     ///
     /// Only calls with this option leave the tokens. Other calls, debits and use beyond a charge take them, and a debt
     /// delays calls with this option until it is repaid. If several requests for one limit and key have it, the largest
-    /// number stays behind the whole call. With this option a wallet is not overdrawn. A meter has no bound, so any number
-    /// of tokens stays behind: it ignores the option, and refuses nobody.
+    /// number stays behind the whole call. With this option a wallet is not overdrawn. A meter has no bound, so any
+    /// number of tokens stays behind: it ignores the option, and refuses nobody.
     ///
     /// # Errors
     ///

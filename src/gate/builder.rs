@@ -258,14 +258,14 @@ impl GateBuilder {
     /// gate's own. Without parts it does nothing.
     ///
     /// Then the coordinator gets only calls over several parts. At the node the gate asks the tables of shards, which
-    /// Citus does not plan, if the role may hold shards there (`tollgate.hold_shard`). Otherwise an event at `warn` says
-    /// so, and Citus plans each batch once, instead of twice with a network between two servers. The gate reads from
-    /// Citus's catalogue where the parts lie, and reads it again after ten seconds. It connects to each node with the
-    /// pool's options, but for host, port and a larger cache of statements, and with `enable_seqscan = off` unless
-    /// statements have no names. So the nodes must be reachable from here under the names in `pg_dist_node`, and let the
-    /// role in. Each node gets a pool of its own of the same size, which closes with yours, and [`lanes`](Self::lanes) of
-    /// its own. A connection of it prepares up to three statements for each part and storage, of about 100 kB each in
-    /// the server.
+    /// Citus does not plan, if the role may hold shards there (`tollgate.hold_shard`). Otherwise an event at `warn`
+    /// says so, and Citus plans each batch once, instead of twice with a network between two servers. The gate reads
+    /// from Citus's catalogue where the parts lie, and reads it again after ten seconds. It connects to each node with
+    /// the pool's options, but for host, port and a larger cache of statements, and with `enable_seqscan = off` unless
+    /// statements have no names. So the nodes must be reachable from here under the names in `pg_dist_node`, and let
+    /// the role in. Each node gets a pool of its own of the same size, which closes with yours, and
+    /// [`lanes`](Self::lanes) of its own. A connection of it prepares up to three statements for each part and storage,
+    /// of about 100 kB each in the server.
     ///
     /// The pool's server serves the parts of a node that the gate cannot connect to, and an event at `warn` names the
     /// node. It serves all parts until the catalogue is read. If a part moves, its old node passes the calls on

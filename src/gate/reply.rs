@@ -20,8 +20,8 @@ pub(super) struct Reply {
     to: Option<To>,
     /// The limit that names the call.
     pub(super) limit: Text,
-    /// Whether the call was begun, so that it may have been carried out. From then on it counts, whether its caller waits
-    /// or not.
+    /// Whether the call was begun, so that it may have been carried out. From then on it counts, whether its caller
+    /// waits or not.
     pub(super) begun: bool,
     /// Closing the gate waits until this is dropped, once the answer is given.
     pub(super) owing: Option<watch::Receiver<bool>>,

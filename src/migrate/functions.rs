@@ -51,8 +51,8 @@ use super::{MigrateError, rows, runner};
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 #[non_exhaustive]
 pub enum Callers {
-    /// Applications are limited: they ask, they look, and they make triggers that ask. A gate of theirs holds the shards
-    /// of Citus that it writes.
+    /// Applications are limited: they ask, they look, and they make triggers that ask. A gate of theirs holds the
+    /// shards of Citus that it writes.
     Applications,
     /// Operators decide what others have: they define limits and override them, give and take tokens, and settle. A
     /// role that may do so can grant itself any tokens.

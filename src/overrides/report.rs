@@ -34,8 +34,8 @@ impl Overrides {
     /// more is trouble, and so is one of a limit that is paused. Then the limit keeps a share of its present rate for
     /// the request's key, and grows back by itself. The capacity stays. A sliding window and a concurrency limit get a
     /// smaller `n`; that of a concurrency limit is rounded down to whole tokens, at least one. Leases that callers hold
-    /// stay, also above the smaller `n`. A call that costs more than the smaller `n` is refused until the slow-down ends. A
-    /// request for all callers ([`Limit::global`]) slows down every key.
+    /// stay, also above the smaller `n`. A call that costs more than the smaller `n` is refused until the slow-down
+    /// ends. A request for all callers ([`Limit::global`]) slows down every key.
     ///
     /// However many processes report, the rate is cut once in a [cool-down](SlowDown::cool_down). A report within it
     /// asks the database nothing if this process knows of the cut. At no later instant does a report leave a larger
@@ -201,8 +201,8 @@ impl Overrides {
 /// The reason of a pause that answers may correct (`tollgate.pause`).
 const TOLD: &str = "an answer asked callers to wait";
 
-/// A report does not wait long for another one: then its trouble is old. A layer waits for a second, which is longer, so
-/// that its connection is not closed.
+/// A report does not wait long for another one: then its trouble is old. A layer waits for a second, which is longer,
+/// so that its connection is not closed.
 const BRIEFLY: &str = "set local lock_timeout = '900ms';";
 
 fn asked(request: &Request) -> Result<(&Limit, &Key), OverrideError> {

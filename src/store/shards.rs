@@ -3,8 +3,8 @@
 //!
 //! A statement reads and writes nothing where the shard does not lie. A reading looks into Citus's catalogue, by its
 //! own snapshot. A write first takes the lock for which moves and splits wait, and looks after that
-//! (`V13__shards.sql`): before it has the lock, it locks and writes no row. So a gate that asks a node which a shard has
-//! left learns so, and asks by Citus's names.
+//! (`V13__shards.sql`): before it has the lock, it locks and writes no row. So a gate that asks a node which a shard
+//! has left learns so, and asks by Citus's names.
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -109,8 +109,8 @@ impl Store<'_> {
         self.shards.as_ref()?.of(row)
     }
 
-    /// Reads rows of one part from the table of their shard; `None` if the gate knows no such table, or the shard does not
-    /// lie here.
+    /// Reads rows of one part from the table of their shard; `None` if the gate knows no such table, or the shard does
+    /// not lie here.
     pub(super) async fn peek_shard(&mut self, rows: &[RowId]) -> Result<Option<Found>, sqlx::Error> {
         let Some(shard) = self.shard(&rows[0]) else { return Ok(None) };
         let Columns { names, keys, shards } = Columns::of(rows);

@@ -174,8 +174,8 @@ async fn read(pool: &PgPool, limits: &[Limit]) -> Result<(Parts, Overrides), Sta
     Ok((parts, Overrides::watched(pool.clone()).await?))
 }
 
-/// Fails if the tables lack a column. Returns the number of their parts. The service may not read their history. By the simple protocol, which no pooler takes
-/// apart.
+/// Fails if the tables lack a column. Returns the number of their parts. The service may not read their history. By the
+/// simple protocol, which no pooler takes apart.
 async fn parts(conn: &mut PgConnection) -> Result<Parts, StartError> {
     let columns = sqlx::raw_sql(schema::PRESENT).fetch_all(&mut *conn).await?;
     let columns = columns.iter().map(|row| Ok((row.try_get(0)?, row.try_get(1)?, row.try_get(2)?)));

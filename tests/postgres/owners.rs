@@ -191,7 +191,8 @@ async fn whoever_is_a_member_of_the_owner_migrates_and_an_administrator_has_to_n
     assert!(matches!(migrated, (Ok(_), Ok(()))), "{migrated:?}");
 }
 
-/// To a stranger every object of the migrations is in the way: none is left over, as one without a name of ours would be.
+/// To a stranger every object of the migrations is in the way: none is left over, as one without a name of ours would
+/// be.
 #[tokio::test]
 async fn each_object_that_migrations_make_has_a_name_of_ours() {
     let world = World::new().await;

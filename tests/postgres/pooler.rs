@@ -24,9 +24,10 @@ async fn connect(pooler: &PgBouncer, world: &World) -> PgConnection {
     PgConnection::connect(&pooler.url(world.name())).await.unwrap()
 }
 
-/// The core of the suite, in a process in which all code under test goes through a pooler that follows named statements,
-/// if the one that is installed can. `distributed::suite` has it through one that does not. So do `conformance::`,
-/// `memory::` and `wait::`, but for tests that count statements: `TOLLGATE_TEST_POOLER=named ./dev test conformance::`.
+/// The core of the suite, in a process in which all code under test goes through a pooler that follows named
+/// statements, if the one that is installed can. `distributed::suite` has it through one that does not. So do
+/// `conformance::`, `memory::` and `wait::`, but for tests that count statements: `TOLLGATE_TEST_POOLER=named ./dev
+/// test conformance::`.
 #[test]
 fn the_core_suite_passes_through_a_pooler_that_follows_named_statements() {
     if std::env::var_os(POOLER).is_some() || pgbouncer::is_missing() || !follows_named_statements() {

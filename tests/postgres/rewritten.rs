@@ -1,5 +1,5 @@
-//! A table is rewritten between a read without a lock and the write that goes by it. `vacuum full` moves rows, and keeps
-//! the transactions that wrote them: where a row was, another of the same transaction may lie.
+//! A table is rewritten between a read without a lock and the write that goes by it. `vacuum full` moves rows, and
+//! keeps the transactions that wrote them: where a row was, another of the same transaction may lie.
 
 use std::pin::pin;
 

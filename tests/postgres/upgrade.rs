@@ -1,5 +1,5 @@
-//! Every version migrates and reads what an earlier one wrote: rows of every kind, receipts, stored calls, overrides and
-//! definitions.
+//! Every version migrates and reads what an earlier one wrote: rows of every kind, receipts, stored calls, overrides
+//! and definitions.
 //!
 //! `upgrade/0.1.0.sql` has the rows of a database that [`fill`] has written, and its history: the migrations that the
 //! history names are frozen. `upgrade/0.1.0.txt` is what [`read`] finds there, and must find in every later version.

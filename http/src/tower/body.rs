@@ -83,6 +83,6 @@ impl<B: http_body::Body> http_body::Body for Body<B> {
     }
 }
 
-/// In lengths of a lease. A server asks for more only when a good part of its buffers is sent, which takes a slow reader
-/// more than a moment.
+/// In lengths of a lease. A server asks for more only when a good part of its buffers is sent, which takes a slow
+/// reader more than a moment.
 const PATIENCE: u32 = 3;

@@ -19,18 +19,18 @@ use super::rule::{AppliedRule, Rule};
 use super::signs::Signs;
 use crate::{NotServed, Trouble};
 
-/// For calls **to** another service, whose rate follows that service. Each call waits for its turn at a limit. An answer
-/// that tells of [trouble](Trouble::of) slows the limit down for all processes. If it asks callers to wait, it pauses
-/// the limit for all of them. The tokens of a concurrency limit are held until the body of the answer is read to its
-/// end, or dropped. A [`Rule`] names keys, costs and settlements as it does for requests.
+/// For calls **to** another service, whose rate follows that service. Each call waits for its turn at a limit. An
+/// answer that tells of [trouble](Trouble::of) slows the limit down for all processes. If it asks callers to wait, it
+/// pauses the limit for all of them. The tokens of a concurrency limit are held until the body of the answer is read to
+/// its end, or dropped. A [`Rule`] names keys, costs and settlements as it does for requests.
 ///
 /// Calls are made by a client that speaks tower with the types of `http`, such as hyper's. For another client, wait
 /// with [`Gate::wait`] and report with [`Trouble::report`].
 ///
 /// The gate must go by the same [`Overrides`]. A role that is no operator needs the right to report:
-/// `tollgate migrate up --grant-reporter ROLE`. The caller does not wait for the report: a task reports, one answer after
-/// another, over one connection of the pool. A report that fails, or takes longer than a second, is given up, and a
-/// `tracing` event at level `warn` says so.
+/// `tollgate migrate up --grant-reporter ROLE`. The caller does not wait for the report: a task reports, one answer
+/// after another, over one connection of the pool. A report that fails, or takes longer than a second, is given up, and
+/// a `tracing` event at level `warn` says so.
 ///
 /// # Example
 ///
@@ -64,8 +64,8 @@ pub struct OutgoingLayer {
 }
 
 impl OutgoingLayer {
-    /// A layer whose calls each take from this limit, which follows the service, and wait for it for a minute at most. A
-    /// report is about the key of its call.
+    /// A layer whose calls each take from this limit, which follows the service, and wait for it for a minute at most.
+    /// A report is about the key of its call.
     ///
     /// # Panics
     ///

@@ -13,8 +13,8 @@ pub use lease::Lease;
 pub(super) use reaping::Reaping;
 pub use stream::Stream;
 
-/// Makes the call with which a guard ends. Tries again after an error that is worth it, until an instant. Once the gate is
-/// closed, it tries once more; without a listener nothing waits for it.
+/// Makes the call with which a guard ends. Tries again after an error that is worth it, until an instant. Once the gate
+/// is closed, it tries once more; without a listener nothing waits for it.
 async fn end<F: Future<Output = Result<Settlement, Error>>>(
     call: impl Fn() -> F,
     is_worth_it: impl Fn(&Error) -> bool,

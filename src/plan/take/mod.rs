@@ -1,5 +1,5 @@
-//! Takes tokens from every limit of an alternative, or from none: it adds up the requests of a call, each limit decides,
-//! and a grant charges them.
+//! Takes tokens from every limit of an alternative, or from none: it adds up the requests of a call, each limit
+//! decides, and a grant charges them.
 
 mod all_or_none;
 mod choose;

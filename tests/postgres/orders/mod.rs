@@ -6,9 +6,10 @@
 //! not know, nothing that was inserted in vain stays behind, and an id counts once. A session that began when another
 //! had ended comes behind it.
 //!
-//! Each schedule switches once at most from a session that could go on to another. `TOLLGATE_TEST_SWITCHES` sets another
-//! number, or `all` for every order. `TOLLGATE_TEST_ORDERS` sets how many orders of each three sessions are drawn. A
-//! failure prints its schedule, which `TOLLGATE_ORDER` plays alone: `TOLLGATE_ORDER='once | reset | Scarce | 0110'`.
+//! Each schedule switches once at most from a session that could go on to another. `TOLLGATE_TEST_SWITCHES` sets
+//! another number, or `all` for every order. `TOLLGATE_TEST_ORDERS` sets how many orders of each three sessions are
+//! drawn. A failure prints its schedule, which `TOLLGATE_ORDER` plays alone:
+//! `TOLLGATE_ORDER='once | reset | Scarce | 0110'`.
 
 mod cast;
 mod line;

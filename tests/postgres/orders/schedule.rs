@@ -245,8 +245,8 @@ impl Stage {
         Some(told.ok())
     }
 
-    /// Runs the first session up to its message of this number, counting those that do not act, and tells it to drop its
-    /// call there. Returns its result; `None` if it has fewer messages.
+    /// Runs the first session up to its message of this number, counting those that do not act, and tells it to drop
+    /// its call there. Returns its result; `None` if it has fewer messages.
     pub(crate) async fn interrupt<T: Send + 'static>(
         &mut self,
         session: impl Future<Output = T> + Send + 'static,

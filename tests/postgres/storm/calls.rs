@@ -77,7 +77,8 @@ impl Caller {
         println!("@granted {id} {user}:{}", shard(&receipt));
         let actual = used(cost, dice);
         println!("@settling {id} {}", actual.micros());
-        // A used receipt, or one that has lapsed, ends it: a transaction whose commit got lost may have used the receipt.
+        // A used receipt, or one that has lapsed, ends it: a transaction whose commit got lost may have used the
+        // receipt.
         while let Err(fault) = settle(pool, &id, receipt.clone(), actual, dice).await {
             if let Some(Error::ReceiptUsed { .. } | Error::Lapsed { .. }) = fault.downcast_ref() {
                 return;

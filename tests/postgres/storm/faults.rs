@@ -149,8 +149,8 @@ impl Storm {
         sqlx::query_scalar(AssertSqlSafe(sql)).bind(nth).fetch_optional(&mut self.admin().await).await.unwrap()
     }
 
-    /// Returns once the server is up. Its checkpointer was started between the last session before a crash and the first
-    /// one after.
+    /// Returns once the server is up. Its checkpointer was started between the last session before a crash and the
+    /// first one after.
     async fn started(&self) -> i64 {
         let url = self.place.url();
         let started = async || -> Result<DateTime<Utc>, sqlx::Error> {

@@ -117,8 +117,8 @@ fn what_was_used_beyond_a_charge_is_not_lost_on_a_swept_row() {
     }
 }
 
-/// However many settlements come to more than their charges, a lowered plan waits no longer than the larger one needs to
-/// bring all of it back.
+/// However many settlements come to more than their charges, a lowered plan waits no longer than the larger one needs
+/// to bring all of it back.
 #[test]
 fn settlements_above_their_charges_put_the_end_off_no_further_than_their_own_rate() {
     let month = 30 * DAY;

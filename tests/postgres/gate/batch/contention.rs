@@ -59,7 +59,8 @@ async fn two_gates_and_third_parties_never_deadlock_and_balance_to_the_token() {
                 };
                 let asks = || rows.iter().map(|row| request(*row).cost(cost));
                 if dice.u32(..4) == 0 {
-                    // Changes that succeed on any balance, and looks. A credit may go to other shards than it came from.
+                    // Changes that succeed on any balance, and looks. A credit may go to other shards than it came
+                    // from.
                     for ask in asks().filter(|ask| ask.limit().shards == 1) {
                         gate.debit(ask.clone()).await.unwrap();
                         let _ = gate.check(ask.clone()).await.unwrap();

@@ -171,7 +171,8 @@ async fn agree(kind: Kind, chunk: usize, seeds: std::ops::Range<u64>, chunks: us
                     Some(Poll::Ready(told)) => told,
                     _ => soon(call).await,
                 };
-                // A remembered refusal says the same. The memory keeps the limits that refused, and not those beside them.
+                // A remembered refusal says the same. The memory keeps the limits that refused, and not those beside
+                // them.
                 for (told, expected) in told.iter_mut().zip(&mut expected) {
                     if told.exact.contains("source: Memory") {
                         told.exact = told.exact.replace("source: Memory", "source: Database");
