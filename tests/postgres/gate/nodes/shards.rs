@@ -162,9 +162,9 @@ async fn lost_during(world: &World, hold: &str, change: &str, fate: End) -> i64 
     row.execute(&mut *holder).await.unwrap();
     let mut changer = world.admin().await;
     let mut changed = pin!(sqlx::raw_sql(AssertSqlSafe(change)).execute(&mut changer));
-    let changing = tokio::select! {
+    let waiter = tokio::select! {
         done = &mut changed => panic!("{done:?}"),
-        changing = soon(who_waits_for(&mut holder)) => changing,
+        waiter = soon(who_waits_for(&mut holder)) => waiter,
     };
     let mut written = pin!(consume());
     let is_done = tokio::select! {
@@ -172,7 +172,7 @@ async fn lost_during(world: &World, hold: &str, change: &str, fate: End) -> i64 
         () = soon(async { while !one_waits(&mut workers).await {} }) => false,
     };
     if fate == End::Rollback {
-        sqlx::query("select pg_cancel_backend($1)").bind(changing).execute(&mut *holder).await.unwrap();
+        sqlx::query("select pg_cancel_backend($1)").bind(waiter).execute(&mut *holder).await.unwrap();
         soon(&mut changed).await.unwrap_err();
     }
     holder.rollback().await.unwrap();
