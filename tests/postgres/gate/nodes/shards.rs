@@ -161,10 +161,10 @@ async fn lost_during(world: &World, hold: &str, change: &str, fate: End) -> i64 
     let row = sqlx::query("select from pg_dist_placement where shardid = $1 for update").bind(shard);
     row.execute(&mut *holder).await.unwrap();
     let mut changer = world.admin().await;
-    let mut changed = pin!(sqlx::raw_sql(AssertSqlSafe(change)).execute(&mut changer));
-    let waiter = tokio::select! {
-        done = &mut changed => panic!("{done:?}"),
-        waiter = soon(who_waits_for(&mut holder)) => waiter,
+    let mut done = pin!(sqlx::raw_sql(AssertSqlSafe(change)).execute(&mut changer));
+    let backend = tokio::select! {
+        early = &mut done => panic!("{early:?}"),
+        backend = soon(who_waits_for(&mut holder)) => backend,
     };
     let mut written = pin!(consume());
     let is_done = tokio::select! {
@@ -172,12 +172,12 @@ async fn lost_during(world: &World, hold: &str, change: &str, fate: End) -> i64 
         () = soon(async { while !one_waits(&mut workers).await {} }) => false,
     };
     if fate == End::Rollback {
-        sqlx::query("select pg_cancel_backend($1)").bind(waiter).execute(&mut *holder).await.unwrap();
-        soon(&mut changed).await.unwrap_err();
+        sqlx::query("select pg_cancel_backend($1)").bind(backend).execute(&mut *holder).await.unwrap();
+        soon(&mut done).await.unwrap_err();
     }
     holder.rollback().await.unwrap();
     if fate == End::Commit {
-        soon(changed).await.unwrap();
+        soon(done).await.unwrap();
     }
     if !is_done {
         soon(written).await;
