@@ -292,13 +292,27 @@ impl Found {
     }
 
     /// Reads the result of `claim_free`: that of `claim`, and the number of the rows that are there. `None` if some of
-    /// these are not locked, or missing rows are not inserted: then another transaction has them.
-    pub(super) fn claimed_free(rows: &[PgRow], asked: usize, inserts: bool) -> Result<Option<Self>, sqlx::Error> {
+    /// these are not locked: then another transaction holds them.
+    pub(super) fn claimed_free(rows: &[PgRow], asked: usize) -> Result<Option<Self>, sqlx::Error> {
         let found = Self::claimed(rows, asked)?;
         let there: i64 = rows[0].try_get(8)?;
-        let locked = found.states.iter().flatten().count();
-        let is_whole = i64::try_from(locked) == Ok(there) && (!inserts || locked + found.inserted.len() == asked);
-        Ok(is_whole.then_some(found))
+        Ok((i64::try_from(found.states.iter().flatten().count()) == Ok(there)).then_some(found))
+    }
+
+    /// The places of the rows that are neither locked nor inserted.
+    pub(super) fn missed(&self) -> Vec<usize> {
+        let mut are_there: Vec<_> = self.states.iter().map(Option::is_some).collect();
+        self.inserted.iter().for_each(|place| are_there[*place] = true);
+        (0..are_there.len()).filter(|place| !are_there[*place]).collect()
+    }
+
+    /// Puts rows that were found later in their places.
+    pub(super) fn fill(&mut self, places: &[usize], later: Self) {
+        (self.now, self.xid) = (later.now, later.xid.or(self.xid));
+        self.inserted.extend(later.inserted.into_iter().map(|place| places[place]));
+        for (place, state) in places.iter().zip(later.states) {
+            self.states[*place] = state;
+        }
     }
 
     /// Reads the result of `peek`: arrays in the order of the given rows.
@@ -357,5 +371,15 @@ mod tests {
         let mut found = piece();
         found.append(piece());
         assert_eq!((found.states.len(), found.inserted), (4, vec![1, 3]));
+    }
+
+    #[test]
+    fn rows_that_were_missed_fill_their_places() {
+        let state = || Some(State::new(Tokens::ZERO, Timestamp::MIN));
+        let mut found = Found { states: vec![None, state(), None, None], inserted: vec![2], ..Found::none() };
+        assert_eq!(found.missed(), [0, 3]);
+        found.fill(&[0, 3], Found { states: vec![state(), None], inserted: vec![1], xid: Some(7), ..Found::none() });
+        assert_eq!((found.missed(), found.inserted, found.xid), (vec![], vec![2, 3], Some(7)));
+        assert!(found.states[0].is_some() && found.states[3].is_none());
     }
 }

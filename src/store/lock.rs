@@ -153,21 +153,35 @@ impl Store<'_> {
         }
         let mut found = Found::none();
         for piece in by_table_and_part(rows) {
-            let claimed = on_rows!(
-                self,
-                piece,
-                "src/store/sql/claim_free.sql",
-                "src/store/sql/ephemeral/claim_free.sql",
-                self.at as Option<Timestamp>,
-                inserts
-            );
-            let claimed = claimed.and_then(|rows| Found::claimed_free(&rows, piece.len(), inserts));
-            let Some(claimed) = claimed.map_err(failed_among(Step::Insert, piece))? else {
-                return Err(Error::Locked { limit: piece[0].name.clone().into() });
-            };
+            let mut claimed = self.claim_free_piece(piece, inserts).await?;
+            let missed = if inserts { claimed.missed() } else { Vec::new() };
+            if !missed.is_empty() {
+                // Others inserted these in the meantime, and have committed them.
+                let rows: Vec<_> = missed.iter().map(|place| piece[*place].clone()).collect();
+                claimed.fill(&missed, self.claim_free_piece(&rows, inserts).await?);
+                if !claimed.missed().is_empty() {
+                    return Err(Error::Locked { limit: piece[0].name.clone().into() });
+                }
+            }
             found.append(claimed);
         }
         Ok(found)
+    }
+
+    /// Locks the rows of one table and part that are there, unless another transaction holds one, and inserts others.
+    async fn claim_free_piece(&mut self, piece: &[RowId], inserts: bool) -> Result<Found, Error> {
+        let claimed = on_rows!(
+            self,
+            piece,
+            "src/store/sql/claim_free.sql",
+            "src/store/sql/ephemeral/claim_free.sql",
+            self.at as Option<Timestamp>,
+            inserts
+        );
+        let claimed = claimed.and_then(|rows| Found::claimed_free(&rows, piece.len()));
+        claimed
+            .map_err(failed_among(Step::Insert, piece))?
+            .ok_or_else(|| Error::Locked { limit: piece[0].name.clone().into() })
     }
 
     /// Locks rows, of which some were inserted. The inserted ones stay `None`.

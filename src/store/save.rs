@@ -87,7 +87,7 @@ impl Store<'_> {
                 [change] => self.save_one(first, &change.state, None, read(change)).await,
                 _ => self.save_piece(held, piece).await,
             };
-            // Another look would not tell who wrote them. Only a trigger could keep them, too, and Citus takes none.
+            // They have moved: only a trigger could keep a row from being written, too, and Citus takes none.
             if written.map_err(failed(Step::Save, first))? != piece.len() {
                 return Err(Error::Moved { limit: first.name.clone().into() });
             }
