@@ -17,7 +17,7 @@ use crate::world::{SERVICE, World};
 
 const LIMIT: Limit = Limit::token_bucket("messages", 100, MINUTE);
 
-/// The lines at WARN and above that a process logs which runs a part of this file.
+/// The lines of ours at WARN that a process logs which runs a part of this file.
 fn log(part: &str, url: &str) -> Vec<String> {
     let mut command = Command::new(std::env::current_exe().unwrap());
     command.args([&format!("logs::{part}"), "--exact", "--ignored", "--nocapture"]);
@@ -25,7 +25,7 @@ fn log(part: &str, url: &str) -> Vec<String> {
     let said = String::from_utf8(output.stderr).unwrap();
     assert!(output.status.success(), "{said}");
     println!("--- {part}\n{said}");
-    said.lines().filter(|line| line.contains(" WARN ")).map(str::to_owned).collect()
+    said.lines().filter(|line| line.contains(" WARN tollgate::")).map(str::to_owned).collect()
 }
 
 /// One line, with all of these words.
