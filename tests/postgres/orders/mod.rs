@@ -7,9 +7,9 @@
 //! had ended comes behind it.
 //!
 //! Each schedule switches once at most from a session that could go on to another. `TOLLGATE_TEST_SWITCHES` sets
-//! another number, or `all` for every order. `TOLLGATE_TEST_ORDERS` sets how many orders of each three sessions are
-//! drawn. A failure prints its schedule, which `TOLLGATE_ORDER` plays alone:
-//! `TOLLGATE_ORDER='once | reset | Scarce | 0110'`.
+//! another number, or `all` for every order. `TOLLGATE_TEST_SCENES=3` plays every third scene of two sessions, as
+//! `.ci/run` does. `TOLLGATE_TEST_ORDERS` sets how many orders of each three sessions are drawn. A failure prints its
+//! schedule, which `TOLLGATE_ORDER` plays alone: `TOLLGATE_ORDER='once | reset | Scarce | 0110'`.
 
 mod cast;
 mod line;
