@@ -51,8 +51,8 @@
 //! | `settle`, `settle_each`, `cancel` | brings a receipt to its actual cost, or gives it back | the rows |
 //! | `renew`, `release` | lets what a concurrency limit granted last longer, or ends it | the rows |
 //!
-//! A gate also waits (`wait`), holds the tokens of a concurrency limit as long as a guard lives (`acquire`), and counts
-//! the tokens that a call uses until it ends (`stream`).
+//! A gate also waits (`wait`), holds the tokens of a concurrency limit as long as a guard lives (`acquire`,
+//! `acquire_within`), and counts the tokens that a call uses until it ends (`stream`). `close` ends it.
 //!
 //! The [guides](_guide) say how to choose a limit, put it in front of HTTP, reserve, test and operate. They include the
 //! design notes, which follow a decision step by step.

@@ -39,7 +39,7 @@ use shared::Shared;
 ///
 /// Use a gate for calls that must count even if their handler rolls back, such as failed log-ins, and for requests that
 /// need no transaction otherwise. Use a [`Limiter`](crate::Limiter) for a decision that shares the fate of other work.
-/// Both work on the same rows, at the same time, by [the same verbs](crate#the-parts-of-a-call).
+/// Both work on the same rows, at the same time, by almost [the same verbs](crate#the-parts-of-a-call).
 ///
 /// A gate is cheap to clone, and all clones are the same gate. Make one per process and keep it: it is fast because its
 /// callers share statements. Like its pool, it belongs to one tokio runtime.

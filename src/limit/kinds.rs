@@ -45,7 +45,8 @@ kinds! {
 
 /// # Facts
 impl LimitKind {
-    /// The period of a kind whose definitions say none: a month of the calendar, or one that callers name.
+    /// The period of a kind that has one which its definitions do not say: a month of the calendar, or one that callers
+    /// name.
     #[must_use]
     pub const fn calendar(self) -> Option<&'static str> {
         match self {

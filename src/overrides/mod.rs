@@ -1,5 +1,5 @@
 //! Overrides of limits: other numbers, slower, deny or unlimited, for a key or for every key. `precedence.rs` says
-//! which one counts, and `Operation::of` in `plan` applies it.
+//! which one counts, and `Operation::under` in `plan` applies it.
 
 #![cfg_attr(
     feature = "postgres",

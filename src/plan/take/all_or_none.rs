@@ -32,7 +32,7 @@ impl Ledger<'_> {
         }
         let (mut least, mut fault) = (None::<Denied>, None);
         for alternative in alternatives(items) {
-            // For a call that is not stored, `Operation::of` has left out impossible alternatives.
+            // For a call that is not stored, `Operation::under` has left out impossible alternatives.
             if slot.is_some()
                 && let Err(error) = possible(alternative)
             {

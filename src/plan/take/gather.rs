@@ -40,7 +40,7 @@ pub(in crate::plan) fn gather(call: Call, kind: CallKind, draw: &dyn Fn() -> u12
     }
     let mut items = sum.asked;
     let is_leased = |item: &Item<Ask>| item.target.limit.lease().is_some();
-    if kind.changes_balance() && items.iter().any(is_leased) {
+    if items.iter().any(is_leased) && kind.changes_balance() {
         return Err(fault(CallError::Counted));
     }
     if keeping.is_some() && !items.is_empty() && items.iter().all(is_leased) {
