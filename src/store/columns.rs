@@ -299,20 +299,18 @@ impl Found {
         Ok((i64::try_from(found.states.iter().flatten().count()) == Ok(there)).then_some(found))
     }
 
-    /// The places of the rows that are neither locked nor inserted.
-    pub(super) fn missed(&self) -> Vec<usize> {
-        let mut are_there: Vec<_> = self.states.iter().map(Option::is_some).collect();
-        self.inserted.iter().for_each(|place| are_there[*place] = true);
-        (0..are_there.len()).filter(|place| !are_there[*place]).collect()
+    /// Whether each row is locked or inserted.
+    pub(super) fn is_whole(&self) -> bool {
+        self.states.iter().flatten().count() + self.inserted.len() == self.states.len()
     }
 
-    /// Puts rows that were found later in their places.
-    pub(super) fn fill(&mut self, places: &[usize], later: Self) {
-        (self.now, self.xid) = (later.now, later.xid.or(self.xid));
-        self.inserted.extend(later.inserted.into_iter().map(|place| places[place]));
-        for (place, state) in places.iter().zip(later.states) {
-            self.states[*place] = state;
+    /// The same rows, of which an earlier statement of this transaction inserted some. Those stay `None`.
+    pub(super) fn beside(mut self, inserted: Vec<usize>) -> Self {
+        for place in &inserted {
+            self.states[*place] = None;
         }
+        self.inserted.extend(inserted);
+        self
     }
 
     /// Reads the result of `peek`: arrays in the order of the given rows.
@@ -371,15 +369,5 @@ mod tests {
         let mut found = piece();
         found.append(piece());
         assert_eq!((found.states.len(), found.inserted), (4, vec![1, 3]));
-    }
-
-    #[test]
-    fn rows_that_were_missed_fill_their_places() {
-        let state = || Some(State::new(Tokens::ZERO, Timestamp::MIN));
-        let mut found = Found { states: vec![None, state(), None, None], inserted: vec![2], ..Found::none() };
-        assert_eq!(found.missed(), [0, 3]);
-        found.fill(&[0, 3], Found { states: vec![state(), None], inserted: vec![1], xid: Some(7), ..Found::none() });
-        assert_eq!((found.missed(), found.inserted, found.xid), (vec![], vec![2, 3], Some(7)));
-        assert!(found.states[0].is_some() && found.states[3].is_none());
     }
 }

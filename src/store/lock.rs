@@ -135,7 +135,7 @@ impl Store<'_> {
             let claimed = claimed.and_then(|rows| Found::claimed(&rows, piece.len()));
             found.append(claimed.map_err(failed_among(Step::Insert, piece))?);
         }
-        if found.states.iter().flatten().count() + found.inserted.len() < rows.len() {
+        if !found.is_whole() {
             // Another transaction inserted one meanwhile. It is locked by now, and the next statement sees it.
             return self.lock_beside(rows, found.inserted).await;
         }
@@ -154,12 +154,11 @@ impl Store<'_> {
         let mut found = Found::none();
         for piece in by_table_and_part(rows) {
             let mut claimed = self.claim_free_piece(piece, inserts).await?;
-            let missed = if inserts { claimed.missed() } else { Vec::new() };
-            if !missed.is_empty() {
-                // Others inserted these in the meantime, and have committed them.
-                let rows: Vec<_> = missed.iter().map(|place| piece[*place].clone()).collect();
-                claimed.fill(&missed, self.claim_free_piece(&rows, inserts).await?);
-                if !claimed.missed().is_empty() {
+            if inserts && !claimed.is_whole() {
+                // Another transaction inserted one meanwhile, and has committed it: the next statement sees it.
+                let inserted = claimed.inserted;
+                claimed = self.claim_free_piece(piece, inserts).await?.beside(inserted);
+                if !claimed.is_whole() {
                     return Err(Error::Locked { limit: piece[0].name.clone().into() });
                 }
             }
@@ -168,7 +167,7 @@ impl Store<'_> {
         Ok(found)
     }
 
-    /// Locks the rows of one table and part that are there, unless another transaction holds one, and inserts others.
+    /// Does so once, for the rows of one table and part. A row that another transaction inserted meanwhile is absent.
     async fn claim_free_piece(&mut self, piece: &[RowId], inserts: bool) -> Result<Found, Error> {
         let claimed = on_rows!(
             self,
@@ -184,13 +183,9 @@ impl Store<'_> {
             .ok_or_else(|| Error::Locked { limit: piece[0].name.clone().into() })
     }
 
-    /// Locks rows, of which some were inserted. The inserted ones stay `None`.
+    /// Locks rows, of which some were inserted.
     async fn lock_beside(&mut self, rows: &[RowId], inserted: Vec<usize>) -> Result<Found, Error> {
-        let mut found = self.lock(rows).await?;
-        for place in &inserted {
-            found.states[*place] = None;
-        }
-        Ok(Found { inserted, ..found })
+        Ok(self.lock(rows).await?.beside(inserted))
     }
 
     /// Inserts those of the rows, given in lock order, that are missing, and locks the others. Returns the places of
