@@ -100,8 +100,9 @@ async fn a_limit_of_each_kind_has_a_definition_and_is_overridden_and_slowed_down
             (format!("set_override({name}, 'k', rate => {rate}, reason => 'x')"), kind != LimitKind::Meter),
             (format!("slow_down({name}, 'k')"), kind.can_slow()),
         ] {
-            let sql = AssertSqlSafe(format!("select tollgate.{call}"));
-            assert_eq!(sqlx::raw_sql(sql).execute(&mut conn).await.is_ok(), is_taken, "{call}");
+            let done = sqlx::raw_sql(AssertSqlSafe(format!("select tollgate.{call}"))).execute(&mut conn).await;
+            let code = done.err().map(|error| error.as_database_error().unwrap().code().unwrap().into_owned());
+            assert_eq!(code.as_deref(), (!is_taken).then_some("TG002"), "{call}");
         }
     }
 }
