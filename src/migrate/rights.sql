@@ -1,7 +1,7 @@
 -- The rights of roles on the schema: to ask, to give, to report, to write rows, to read keys. The owner of an object
 -- has all rights on it, and each member of a role has the rights of the role. Administrators, who may do everything
--- everywhere, are left out. Functions of others are none of ours, unless they have a name of ours. Whoever holds a
--- shard asks and gives nothing.
+-- everywhere, are left out. Functions of others are none of ours, unless they have a name of ours. A role that
+-- holds a shard asks and gives nothing.
 with granted as (
     select case when p.proname::text = any ('{{asking}}'::text[]) then 'ask'
                 when p.proname::text = any ('{{reporting}}'::text[]) then 'report' else 'give' end as may,

@@ -62,7 +62,7 @@ impl Node {
             // Three statements for each shard, of two tables, beside the 100 that sqlx keeps.
             address = address.statement_cache_capacity(100 + 6 * usize::from(backend.parts.count()));
             // A session keeps the plan that it made while the table of a shard was small. PgBouncer refuses this
-            // parameter, but whoever has it before a node mostly sends statements without names, which keep no plan.
+            // parameter, but before a node it mostly gets statements without names, which keep no plan.
             address = address.options([("enable_seqscan", "off")]);
         }
         entry.options().clone().min_connections(0).connect_lazy_with(address)
